@@ -1,0 +1,1 @@
+"""Process groups, collectives and the autograd regions built on them."""

@@ -1,0 +1,76 @@
+"""ParallelContext: the process groups of one mesh, made once and passed by hand."""
+
+import datetime
+import os
+from typing import Sequence
+
+import torch
+import torch.distributed as dist
+
+from megalite.errors import DistributedError
+from megalite.parallel.group import Group, Traffic
+from megalite.topology.mesh import AXES, Mesh
+
+_GROUPS = (("tp",), ("dp",), ("pp",), ("tp", "pp"), ("tp", "dp"))
+
+
+class ParallelContext:
+    """This process's place in the mesh, and the groups it belongs to.
+
+    A mesh of one rank needs no ``init_process_group``: every group is of size 1 and no collective communicates.
+    """
+
+    def __init__(self, mesh: Mesh, rank: int, device: torch.device):
+        assert mesh.world_size == 1 or dist.is_initialized(), "a mesh of several ranks needs an initialised process group"
+        self.mesh, self.rank, self.device = mesh, rank, device
+        self.coords = mesh.coords(rank)
+        self.traffic = Traffic()
+        self._groups = {axes: self._new_group("-".join(axes), mesh.ranks(axes, rank)) for axes in _GROUPS}
+        self.world = self._new_group("world", mesh.ranks(AXES, rank))
+
+    @staticmethod
+    def create(mesh: Mesh, backend: str, device: torch.device, timeout_minutes: float = 10) -> "ParallelContext":
+        """Join the job that torchrun's environment describes, and make the groups of ``mesh``.
+
+        Raises :class:`DistributedError` if the environment does not describe ``mesh.world_size`` processes.
+        """
+        if mesh.world_size == 1:
+            return ParallelContext(mesh, 0, device)
+        if not dist.is_initialized():
+            missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+            if missing:
+                raise DistributedError(
+                    f"a world of {mesh.world_size} needs torchrun's environment; {', '.join(missing)} not set: "
+                    f"start with torchrun --nproc-per-node {mesh.world_size}."
+                )
+            timeout = datetime.timedelta(minutes=timeout_minutes)
+            dist.init_process_group(backend, timeout=timeout, device_id=device if device.type == "cuda" else None)
+        return ParallelContext(mesh, dist.get_rank(), device)
+
+    @staticmethod
+    def single(device: torch.device | str = "cpu") -> "ParallelContext":
+        """One process, no communication."""
+        return ParallelContext(Mesh(), 0, torch.device(device))
+
+    def group(self, *axes: str) -> Group:
+        """The group along ``axes`` that this rank belongs to: tp, dp, pp, tp-pp or tp-dp."""
+        return self._groups[tuple(axes)]
+
+    def pair(self, name: str, peers: Sequence[int]) -> Group | None:
+        """A group of its own for a few ranks, or None on ranks outside it.
+
+        Members must ask for their pairs in one global order, for making a group waits for all its members.
+        """
+        return self._new_group(name, tuple(sorted(peers))) if self.rank in peers else None
+
+    def _new_group(self, name: str, ranks: tuple[int, ...]) -> Group:
+        if len(ranks) == 1:
+            return Group(name, 0, ranks, traffic=self.traffic)
+        # Only members take part: making the groups of a large world costs each rank only its own.
+        pg = dist.new_group(list(ranks), use_local_synchronization=True)
+        return Group(name, ranks.index(self.rank), ranks, pg, self.traffic)
+
+    def close(self) -> None:
+        """Leave the job: after this no collective is possible."""
+        if self.mesh.world_size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
