@@ -1,0 +1,34 @@
+"""Where checkpoints are written and what is read back."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """checkpoint: saving and resuming"""
+
+    save: str | None = None
+    """Directory for checkpoints."""
+    save_interval: int | None = None
+    """Steps between checkpoints. One is also written at the end and on every orderly exit."""
+    save_retain_interval: int | None = None
+    """Keep checkpoints of steps divisible by this for good; of the others only the newest (see --keep-last-checkpoints)."""
+    keep_last_checkpoints: int | None = None
+    """Delete all but this many newest checkpoints. Default: keep all, or 1 under --save-retain-interval. (Not a flag of
+    Megatron-LM.)"""
+    load: str | None = None
+    """Directory to resume from: its newest complete checkpoint, at any layout. A directory without one is an error, unless
+    it is the --save directory of a job that starts for the first time."""
+    ckpt_step: int | None = None
+    """Resume from the checkpoint of this step instead of the newest."""
+    finetune: bool = False
+    """Load parameters only: optimizer state, step and sample counters start anew."""
+    no_save_optim: bool = False
+    """Leave optimizer state out of checkpoints. Such a checkpoint cannot continue a run exactly."""
+    no_load_optim: bool = False
+    """Load parameters and counters, but start with fresh optimizer state."""
+    exit_on_missing_checkpoint: bool = False
+    """--load without a checkpoint is an error even when the job starts for the first time in its --save directory."""
+    use_checkpoint_args: bool = False
+    """Take the model's fields from the checkpoint's configuration, except those given on the command line or in the
+    --config file."""

@@ -1,0 +1,39 @@
+"""Which text is read and how it becomes samples."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """data: corpora, splits and tokenizer"""
+
+    data_path: tuple[str, ...] = ()
+    """Prefixes of .bin/.idx files: PREFIX, several of them, or WEIGHT PREFIX WEIGHT PREFIX ... for a weighted blend."""
+    split: str | None = None
+    """Shares of documents for training, validation and test, as in 969,30,1; only with --data-path. Default: 969,30,1."""
+    train_data_path: tuple[str, ...] = ()
+    """Like --data-path, for training only."""
+    valid_data_path: tuple[str, ...] = ()
+    """Like --data-path, for validation only."""
+    test_data_path: tuple[str, ...] = ()
+    """Like --data-path, for testing only."""
+    data_cache_path: str | None = None
+    """Directory for index caches. Default: cache/ beside each .bin/.idx pair."""
+    num_workers: int = 2
+    """Threads that read samples ahead; 0: read when needed. Never changes the samples."""
+    tokenizer_type: Literal["HuggingFaceTokenizer", "GPT2BPETokenizer", "NullTokenizer"] | None = None
+    """HuggingFaceTokenizer: a tokenizer.json (--tokenizer-model). GPT2BPETokenizer: --vocab-file and --merge-file.
+    NullTokenizer: the tokens are integers (--vocab-size). Default: what is recorded beside the data."""
+    tokenizer_model: str | None = None
+    """A tokenizer.json, or the directory that holds it."""
+    vocab_file: str | None = None
+    """vocab.json of a GPT-2 tokenizer."""
+    merge_file: str | None = None
+    """merges.txt of a GPT-2 tokenizer."""
+    reset_position_ids: bool = False
+    """Positions start at 0 after each end-of-document token."""
+    reset_attention_mask: bool = False
+    """Tokens attend only within their document."""
+    eod_mask_loss: bool = False
+    """End-of-document tokens take no part in the loss."""
