@@ -1,0 +1,63 @@
+// Python module megalite._native. Arrays come in checked and C-contiguous: megalite/data/index_builders.py sees to
+// that, where an error can name the data set; the work runs without the GIL.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include "index/blending.h"
+#include "index/sample_index.h"
+
+namespace py = pybind11;
+
+namespace {
+
+// Raised when the signature or meaning of a function here changes, together with API in megalite/native.py, so that
+// a module left over from an older build is not used.
+constexpr int kApi = 1;
+
+template <typename T>
+using Array = py::array_t<T, py::array::c_style>;
+
+template <typename T>
+Array<T> sample_index(const megalite::SampleIndexInput& in, int num_threads) {
+  Array<T> out({static_cast<py::ssize_t>(in.num_samples + 1), static_cast<py::ssize_t>(2)});
+  T* data = out.mutable_data();
+  py::gil_scoped_release unlocked;
+  megalite::build_sample_index<T>(in, data, num_threads);
+  return out;
+}
+
+py::array build_sample_index(const Array<int32_t>& lengths, const py::array& order, int64_t num_samples,
+                             int64_t seq_length, int64_t extra, bool as_int64, int num_threads) {
+  megalite::SampleIndexInput in{};
+  in.lengths = lengths.data();
+  in.order = order.data();
+  in.order_is_int64 = order.itemsize() == 8;
+  in.num_positions = order.size();
+  in.num_samples = num_samples;
+  in.seq_length = seq_length;
+  in.extra = extra;
+  if (as_int64) return sample_index<int64_t>(in, num_threads);
+  return sample_index<int32_t>(in, num_threads);
+}
+
+py::tuple build_blend(const Array<double>& weights, int64_t size) {
+  Array<int16_t> dataset(size);
+  Array<int64_t> sample(size);
+  int16_t* dataset_data = dataset.mutable_data();
+  int64_t* sample_data = sample.mutable_data();
+  {
+    py::gil_scoped_release unlocked;
+    megalite::build_blend(weights.data(), weights.size(), size, dataset_data, sample_data);
+  }
+  return py::make_tuple(dataset, sample);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, m) {
+  m.doc() = "Index builders of megalite in C++.";
+  m.attr("API") = kApi;
+  m.def("build_sample_index", &build_sample_index, py::arg("lengths"), py::arg("order"), py::arg("num_samples"),
+        py::arg("seq_length"), py::arg("extra"), py::arg("as_int64"), py::arg("num_threads"));
+  m.def("build_blend", &build_blend, py::arg("weights"), py::arg("size"));
+}

@@ -1,0 +1,1 @@
+"""Corpora on disk, what a training sample is, and in which order samples come."""

@@ -1,0 +1,200 @@
+"""Tokenized corpora on disk: the ``PREFIX.bin`` / ``PREFIX.idx`` pair of Megatron-LM, read through a memory map.
+
+``.bin`` holds the token ids of all sequences, one after another, nothing else. ``.idx`` holds, little-endian:
+magic (9 bytes), version (uint64), dtype code (uint8), number of sequences S (uint64), number of documents + 1 = D
+(uint64), then S sequence lengths (int32), S byte offsets into ``.bin`` (int64), D document starts (int64: the number
+of each document's first sequence; the last entry is S) and, for multimodal corpora only, S modes (int8).
+docs/data-format.md shows one byte by byte. Files are written by :mod:`megalite.data.indexed_builder`.
+"""
+
+import os
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from megalite.errors import DataError
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+HEADER = struct.Struct("<9sQBQQ")
+DTYPES = {code: np.dtype(name) for code, name in
+          enumerate(("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), start=1)}
+"""The dtype codes of the format. Note that 6 is float64 and 7 float32."""
+
+
+def bin_path(prefix: str) -> str:
+    """The file of token ids of a corpus."""
+    return prefix + ".bin"
+
+
+def idx_path(prefix: str) -> str:
+    """The file of lengths, offsets and documents of a corpus."""
+    return prefix + ".idx"
+
+
+def optimal_dtype(vocab_size: int) -> np.dtype:
+    """The dtype in which ids of a vocabulary are stored: uint16 below 65500 entries, else int32 (Megatron-LM's rule)."""
+    return np.dtype("<u2") if vocab_size < 65500 else np.dtype("<i4")
+
+
+class Header(NamedTuple):
+    """The fixed part of an ``.idx`` file, and where its arrays lie (byte offsets)."""
+
+    dtype: np.dtype
+    num_sequences: int
+    num_document_indices: int
+
+    @property
+    def pointers_at(self) -> int:
+        return HEADER.size + 4 * self.num_sequences
+
+    @property
+    def documents_at(self) -> int:
+        return self.pointers_at + 8 * self.num_sequences
+
+    @property
+    def modes_at(self) -> int:
+        return self.documents_at + 8 * self.num_document_indices
+
+    def pack(self) -> bytes:
+        code = next(code for code, dtype in DTYPES.items() if dtype == self.dtype)
+        return HEADER.pack(MAGIC, VERSION, code, self.num_sequences, self.num_document_indices)
+
+
+def read_header(prefix: str) -> Header:
+    """Read and check the fixed part of an index against the rules of the format and the size of the file."""
+    path = idx_path(prefix)
+    if not os.path.exists(path):
+        raise DataError(f"{path} must exist for --data-path {prefix}: give the prefix without .bin or .idx, or write the "
+                        "corpus with tools/preprocess_data.py.")
+    with open(path, "rb") as file:
+        raw = file.read(HEADER.size)
+    size = os.path.getsize(path)
+    if len(raw) < HEADER.size:
+        raise DataError(f"{path} must hold at least {HEADER.size} bytes; it holds {size}: it was cut short, write it again.")
+    magic, version, code, num_sequences, num_document_indices = HEADER.unpack(raw)
+    if magic != MAGIC:
+        raise DataError(f"{path} must start with {MAGIC!r}; it starts with {magic!r}: it is no index of this format.")
+    if version != VERSION:
+        raise DataError(f"{path} must be of version {VERSION}; it says {version}: it is damaged, or was written on a "
+                        "big-endian machine.")
+    if code not in DTYPES:
+        raise DataError(f"{path} must have a dtype code from 1 to {len(DTYPES)}; it says {code}: it is damaged.")
+    header = Header(DTYPES[code], num_sequences, num_document_indices)
+    if size not in (header.modes_at, header.modes_at + num_sequences):
+        raise DataError(f"{path} must hold {header.modes_at} bytes for its {num_sequences} sequences and "
+                        f"{num_document_indices} document indices; it holds {size}: it is damaged, write it again.")
+    return header
+
+
+class MmapReader:
+    """Arrays straight from the pages of a file, without copying. Picklable: it maps the file again."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.size = os.path.getsize(path)
+        # A map of no bytes is an error of the operating system, an empty corpus is none.
+        self._bytes = np.memmap(path, dtype=np.uint8, mode="r") if self.size else np.empty(0, np.uint8)
+
+    def read(self, dtype: np.dtype, count: int, offset: int) -> np.ndarray:
+        """``count`` elements from byte ``offset`` on: a read-only view."""
+        return np.frombuffer(self._bytes, dtype, count, offset) if count else np.empty(0, dtype)
+
+    def __reduce__(self) -> tuple:
+        return MmapReader, (self.path,)
+
+
+class IndexedDataset:
+    """Sequences of token ids, by number. Opening costs no work per document.
+
+    ``sequence_lengths`` is int32 ``[S]``, ``document_indices`` int64 ``[documents + 1]``, ``sequence_modes`` int8
+    ``[S]`` or None; all are read-only views of the mapped index. Raises :class:`DataError` for files that are
+    missing, damaged, or do not belong together.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str]):
+        self.prefix = os.fspath(prefix)
+        self.header = header = read_header(self.prefix)
+        if not os.path.exists(bin_path(self.prefix)):
+            raise DataError(f"{bin_path(self.prefix)} must exist beside {idx_path(self.prefix)}: restore it, or write the "
+                            "corpus again.")
+        index = MmapReader(idx_path(self.prefix))
+        self.sequence_lengths = index.read(np.dtype("<i4"), header.num_sequences, HEADER.size)
+        self._pointers = index.read(np.dtype("<i8"), header.num_sequences, header.pointers_at)
+        self.document_indices = index.read(np.dtype("<i8"), header.num_document_indices, header.documents_at)
+        self.sequence_modes = None
+        if index.size > header.modes_at:
+            self.sequence_modes = index.read(np.dtype("i1"), header.num_sequences, header.modes_at)
+        self._tokens = MmapReader(bin_path(self.prefix))
+        self._check_ends()
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the stored ids."""
+        return self.header.dtype
+
+    @property
+    def num_documents(self) -> int:
+        return len(self.document_indices) - 1
+
+    def __len__(self) -> int:
+        return self.header.num_sequences
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.get(index)
+
+    def get(self, index: int, offset: int = 0, length: int | None = None) -> np.ndarray:
+        """``length`` ids (default: to the end) of one sequence, from ``offset`` on. A read-only view of the file."""
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.prefix} has {len(self)} sequences; asked for number {index}")
+        available = int(self.sequence_lengths[index])
+        if length is None:
+            length = available - offset
+        if offset < 0 or length < 0 or offset + length > available:
+            raise IndexError(f"sequence {index} of {self.prefix} has {available} tokens; asked for {length} from {offset} on")
+        start = int(self._pointers[index]) + offset * self.dtype.itemsize
+        if start < 0 or start + length * self.dtype.itemsize > self._tokens.size:
+            raise self._damaged(f"sequence {index} lies at bytes {start} to {start + length * self.dtype.itemsize}")
+        return self._tokens.read(self.dtype, length, start)
+
+    def validate(self) -> None:
+        """Check every length, offset and document start, which takes a pass over the whole index."""
+        lengths = self.sequence_lengths.astype(np.int64)
+        if len(lengths) and lengths.min() < 0:
+            raise self._damaged(f"sequence {int(lengths.argmin())} has length {lengths.min()}")
+        expected = pointers(self.sequence_lengths, self.dtype.itemsize)
+        wrong = np.flatnonzero(self._pointers != expected)
+        if len(wrong):
+            raise self._damaged(f"sequence {wrong[0]} must start at byte {expected[wrong[0]]}, the index says "
+                                f"{self._pointers[wrong[0]]}")
+        falls = np.flatnonzero(np.diff(self.document_indices) < 0)
+        if len(falls):
+            raise self._damaged(f"document {falls[0] + 1} starts before document {falls[0]}")
+
+    def _check_ends(self) -> None:
+        """What can be checked without reading the arrays: their first and last entries against the files' sizes."""
+        documents = self.document_indices
+        if not len(documents) or documents[0] != 0 or documents[-1] != len(self):
+            ends = f"run from {documents[0]} to {documents[-1]}" if len(documents) else "are missing"
+            raise self._damaged(f"the document indices must run from 0 to the number of sequences, {len(self)}; they {ends}")
+        end = 0
+        if len(self):
+            end = int(self._pointers[-1]) + int(self.sequence_lengths[-1]) * self.dtype.itemsize
+        if end != self._tokens.size:
+            raise self._damaged(f"the index speaks of {end} bytes of tokens")
+
+    def _damaged(self, what: str) -> DataError:
+        return DataError(f"{idx_path(self.prefix)} and {bin_path(self.prefix)} ({self._tokens.size} bytes) must describe the "
+                         f"same tokens; {what}: a file is damaged or from another run, write the corpus again.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IndexedDataset, (self.prefix,)
+
+
+def pointers(lengths: np.ndarray, itemsize: int) -> np.ndarray:
+    """Byte offset of each sequence: the exclusive prefix sum of ``lengths`` times ``itemsize``, in int64 throughout."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return (ends - lengths) * itemsize
