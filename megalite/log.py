@@ -4,9 +4,11 @@ Rank 0 speaks; the others are silent up to warnings, which carry their rank. Mod
 ``from megalite.log import logger``.
 """
 
+import json
 import logging
 import os
 import sys
+import time
 import traceback
 from typing import Callable
 
@@ -59,23 +61,33 @@ def run_main(main: Callable[[], int | None]) -> None:
     """Run a program's body and leave with its status.
 
     A :class:`MegaliteError` is the user's: it is shown as one message without a traceback, exit status 2. Anything
-    else is a bug or a failed rank: the traceback is shown, exit status 1. The process leaves by ``os._exit`` in
-    both cases, for a peer that waits in a collective must see the connection close at once.
+    else is a bug or a failed rank: the traceback is shown, exit status 1. Either way the process leaves at once by
+    ``os._exit``: peers that wait for it in a collective see the connection close and torchrun ends the job.
     """
     rank = os.environ.get("RANK", "0")
     try:
-        status = main() or 0
+        status, text = main() or 0, ""
     except MegaliteError as error:
-        status = 2
-        if rank == "0" or not getattr(error, "same_on_every_rank", False):
-            where = "" if rank == "0" else f"[rank {rank}] "
-            sys.stderr.write(f"{where}{type(error).__name__}: {error}\n")
+        status, text = 2, f"{type(error).__name__}: {error}"
     except KeyboardInterrupt:
-        status = 130
+        status, text = 130, "interrupted"
     except Exception:
-        status = 1
-        sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in traceback.format_exc().splitlines()))
+        status, text = 1, traceback.format_exc()
+    if not status:
+        return
+    if text:
+        _report(rank, text)
     sys.stdout.flush()
     sys.stderr.flush()
-    if status:
-        os._exit(status)
+    os._exit(status)
+
+
+def _report(rank: str, text: str) -> None:
+    """Show why this rank failed, and tell torchrun, which repeats the first failure as the last thing on the screen."""
+    prefix = f"[rank {rank}] " if "RANK" in os.environ else ""
+    sys.stderr.write("".join(f"{prefix}{line}\n" for line in text.splitlines()))
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if error_file:
+        details = {"py_callstack": text, "timestamp": str(int(time.time()))}
+        with open(error_file, "w", encoding="utf-8") as file:
+            json.dump({"message": {"message": text, "extraInfo": details}}, file)
