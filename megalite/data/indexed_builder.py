@@ -38,9 +38,11 @@ class IndexedDatasetBuilder:
         self._modes = array("b") if multimodal else None
         self._partial = bin_path(self.prefix) + ".partial"
         Path(self.prefix).parent.mkdir(parents=True, exist_ok=True)
-        descriptor = open_locked(self._partial, wait=False)
-        if descriptor is None:
-            raise DataError(f"{self._partial} is being written by another process: let it end, or choose another prefix.")
+        try:
+            descriptor = open_locked(self._partial, wait=False)
+        except BlockingIOError as error:
+            raise DataError(f"{self._partial} must have one writer; another process is writing it: let that one end, or choose "
+                            "another prefix.") from error
         os.ftruncate(descriptor, 0)
         self._file = os.fdopen(descriptor, "wb", buffering=1 << 20)
 
@@ -69,6 +71,20 @@ class IndexedDatasetBuilder:
         for length, mode in zip(lengths, modes or [0] * len(lengths), strict=True):
             self._append(length, mode)
         self.end_document()
+
+    def add_documents(self, tokens: np.ndarray, lengths: np.ndarray, document_sequences: np.ndarray) -> None:
+        """Add many documents at once, at no cost per document: all their ids, the length of each sequence (int32), and
+        how many of the sequences each document holds.
+        """
+        if lengths.sum(dtype=np.int64) != len(tokens) or document_sequences.sum(dtype=np.int64) != len(lengths):
+            raise DataError(f"the lengths of {len(lengths)} sequences must sum to the {len(tokens)} tokens, and the sequences "
+                            f"of {len(document_sequences)} documents to all sequences.")
+        assert self._modes is None, "the sequences of a multimodal corpus have modes: use add_document"
+        assert self._document_indices[-1] == len(self._lengths), "the open document must be ended first"
+        self._write(tokens)
+        starts = len(self._lengths) + np.cumsum(document_sequences, dtype=np.int64)
+        self._lengths.frombytes(lengths.astype("=i4").tobytes())
+        self._document_indices.frombytes(starts.astype("=i8").tobytes())
 
     def add_index(self, prefix: str | os.PathLike[str]) -> None:
         """Append the whole corpus ``prefix``."""

@@ -6,7 +6,8 @@ Corpora written by other programs have none, and are taken as they are.
 import dataclasses
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from megalite.errors import DataError
 
@@ -25,6 +26,8 @@ class Sidecar:
     """Whether every document ends with ``eod``."""
     num_documents: int = 0
     num_tokens: int = 0
+    summary: dict[str, Any] = field(default_factory=dict)
+    """What else the program that wrote the corpus counted; for people, never compared."""
 
 
 def sidecar_path(prefix: str) -> str:
