@@ -1,0 +1,72 @@
+"""One line of JSONL to the texts it holds, or the reason why it holds none."""
+
+import json
+from typing import Any, Iterator, NamedTuple, Sequence
+
+from megalite.data.preprocess.inputs import Block
+
+
+class Record(NamedTuple):
+    """The texts of one line: for each JSON key, the sequences of its document (a plain string is one sequence)."""
+
+    line: int
+    texts: list[list[str]]
+
+
+class InvalidRecord(Exception):
+    """A line that cannot be used: ``reason`` says the kind of fault in a few words, ``detail`` shows this one."""
+
+    def __init__(self, line: int, reason: str, detail: str):
+        super().__init__(line, reason, detail)
+        self.line, self.reason, self.detail = line, reason, detail
+
+    def located(self, block: Block) -> str:
+        return f"{block.path}:{self.line}: {self.reason}: {self.detail}"
+
+
+def parse_records(block: Block, keys: Sequence[str]) -> Iterator[Record | InvalidRecord]:
+    """Each line of ``block`` that is not blank, as its texts or as the fault that it has."""
+    for number, line in block.lines():
+        try:
+            record = _parse_object(number, line)
+            yield Record(number, [_texts(number, record, key) for key in keys])
+        except InvalidRecord as fault:
+            yield fault
+
+
+def _parse_object(number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InvalidRecord(number, "invalid UTF-8", f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line")
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            raise InvalidRecord(number, "several values on one line", f"the second starts at column {error.colno}")
+        raise InvalidRecord(number, "malformed JSON", f"{error.msg} at column {error.colno}")
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; nesting deeper than the parser goes
+        raise InvalidRecord(number, "malformed JSON", str(error))
+    if not isinstance(record, dict):
+        raise InvalidRecord(number, "not a JSON object", f"the line is a {type(record).__name__}")
+    return record
+
+
+def _texts(number: int, record: dict[str, Any], key: str) -> list[str]:
+    if key not in record:
+        raise InvalidRecord(number, "missing key", f"there is no {key!r}, only {', '.join(map(repr, record)) or 'no key'}")
+    value = record[key]
+    texts = value if isinstance(value, list) else [value]
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidRecord(number, "not text", f"{key!r} holds a {type(text).__name__}, not a string")
+        # JSON can spell half of a surrogate pair ("\ud800"), which is no character and has no UTF-8 form.
+        if not text.isascii():
+            _check_characters(number, key, text)
+    return texts
+
+
+def _check_characters(number: int, key: str, text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        raise InvalidRecord(number, "lone surrogate", f"{key!r} holds \\u{code:04x} at character {error.start + 1}")
