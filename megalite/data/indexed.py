@@ -160,6 +160,12 @@ class IndexedDataset:
             raise self._damaged(f"sequence {index} lies at bytes {start} to {start + length * self.dtype.itemsize}")
         return self._tokens.read(self.dtype, length, start)
 
+    def num_tokens(self, begin: int, end: int) -> int:
+        """Tokens of the sequences ``[begin, end)``, from their offsets alone."""
+        total = self._tokens.size
+        first, last = (int(self._pointers[i]) if i < len(self) else total for i in (begin, end))
+        return (last - first) // self.dtype.itemsize
+
     def validate(self) -> None:
         """Check every length, offset and document start, which takes a pass over the whole index."""
         lengths = self.sequence_lengths.astype(np.int64)
