@@ -1,0 +1,24 @@
+"""Reporting several problems of a configuration as one error."""
+
+from typing import Sequence
+
+from megalite.errors import ConfigError
+
+
+def raise_together(problems: Sequence[str]) -> None:
+    """Raise one :class:`ConfigError` that lists all ``problems``; do nothing when there are none.
+
+    Every rank finds the same problems, so the error is marked for being shown once.
+    """
+    if not problems:
+        return
+    text = problems[0] if len(problems) == 1 else "\n".join([f"{len(problems)} problems:", *(f"  - {p}" for p in problems)])
+    error = ConfigError(text)
+    error.same_on_every_rank = True
+    raise error
+
+
+def either(values: Sequence[object]) -> str:
+    """``values`` in words: ``1, 2 or 4``."""
+    texts = [str(value) for value in values]
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " or " + texts[-1]
