@@ -1,0 +1,55 @@
+"""Norms and counts over the whole model in which each global element counts once, equal bit for bit on every rank."""
+
+from typing import Iterable, Sequence
+
+import torch
+
+from megalite.optim.slices import FlatSlice
+from megalite.parallel.collectives import all_reduce
+from megalite.parallel.context import ParallelContext
+
+_CHUNK = {"cpu": 1 << 17, "cuda": 1 << 24}
+"""Elements that are widened to float64 at once: on the CPU what stays in its cache, on a GPU what keeps it busy."""
+
+
+def grad_norm(slices: Sequence[FlatSlice], context: ParallelContext, grad_factor: float) -> float:
+    """The L2 norm of ``grad * grad_factor`` over the whole model.
+
+    It is nan or infinite, on every rank, if and only if some float32 gradient of some rank is.
+    """
+    return global_norm([_owned(flat.grad, flat) for flat in slices], context) * grad_factor
+
+
+def params_norm(slices: Sequence[FlatSlice], main_params: Sequence[torch.Tensor], context: ParallelContext) -> float:
+    """The L2 norm of all main parameters, given one tensor a slice."""
+    return global_norm([_owned(main, flat) for main, flat in zip(main_params, slices)], context)
+
+
+def global_norm(tensors: Iterable[torch.Tensor], context: ParallelContext) -> float:
+    """The L2 norm over the flat tensors of all ranks, accumulated in float64."""
+    total = torch.zeros((), dtype=torch.float64, device=context.device)
+    for tensor in tensors:
+        for chunk in tensor.split(_CHUNK[tensor.device.type]):
+            wide = chunk.double()
+            total += torch.dot(wide, wide)
+    return all_reduce(total, context.world).sqrt().item()
+
+
+def clip_coefficient(norm: float, max_norm: float) -> float:
+    """What gradients of norm ``norm`` are multiplied by so that their norm does not exceed ``max_norm``; 0: no limit."""
+    return min(1.0, max_norm / (norm + 1e-6)) if max_norm > 0.0 else 1.0
+
+
+def num_zeros(slices: Sequence[FlatSlice], context: ParallelContext) -> int:
+    """How many elements of the gradient of the whole model are exactly zero."""
+    zeros = torch.zeros((), dtype=torch.int64, device=context.device)
+    for flat in slices:
+        # Padding is zero, so it drops out of the count of non-zeros, and segments leave it out of the total.
+        zeros += sum(segment.numel for segment in flat.owned_segments())
+        zeros -= torch.count_nonzero(_owned(flat.grad, flat))
+    return int(all_reduce(zeros, context.world).item())
+
+
+def _owned(tensor: torch.Tensor, flat: FlatSlice) -> torch.Tensor:
+    start, stop = flat.owned
+    return tensor[start:stop]

@@ -1,0 +1,1 @@
+"""Data-parallel strategies; each file defines ``Strategy`` (see ``dp/strategy.py``)."""

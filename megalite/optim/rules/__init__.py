@@ -1,0 +1,1 @@
+"""Update rules; the directory is the registry of ``--optimizer``. Each file defines ``Rule`` (see ``optim/rule.py``)."""

@@ -1,0 +1,54 @@
+"""FlatSlice: the part of a data-parallel bucket that a rank's optimizer updates, and whose elements it holds."""
+
+from dataclasses import dataclass
+
+import torch
+
+from megalite.state import ParamSpec
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive elements of one parameter, and where they lie in a flat tensor."""
+
+    spec: ParamSpec
+    start: int
+    """First element, counted in the C-contiguous tensor of ``spec.box.extent``."""
+    stop: int
+    offset: int
+    """Position of element ``start`` in the flat tensor."""
+
+    @property
+    def numel(self) -> int:
+        return self.stop - self.start
+
+    def within(self, start: int, stop: int) -> "Segment | None":
+        """The part that lies in positions ``[start, stop)`` of the flat tensor (offsets unchanged), or None."""
+        low, high = max(self.offset, start), min(self.offset + self.numel, stop)
+        if low >= high:
+            return None
+        return Segment(self.spec, self.start + low - self.offset, self.start + high - self.offset, low)
+
+
+@dataclass(frozen=True)
+class FlatSlice:
+    """A flat run of parameters and main gradients, equal in length.
+
+    Elements in no segment are padding: zero in both, never stored and never counted.
+    """
+
+    param: torch.Tensor
+    """1-d view of the parameters, in the model's dtype."""
+    grad: torch.Tensor
+    """1-d view of the main gradients: float64 for float64 parameters, else float32. Sums over tokens, not means."""
+    decay: bool
+    """Whether weight decay applies."""
+    segments: tuple[Segment, ...]
+    """What the elements are, by ascending offset."""
+    owned: tuple[int, int]
+    """The range that this rank alone answers for. Over all ranks, owned ranges cover each global element once."""
+
+    def owned_segments(self) -> list[Segment]:
+        """The segments, cut to the owned range."""
+        parts = (segment.within(*self.owned) for segment in self.segments)
+        return [part for part in parts if part is not None]

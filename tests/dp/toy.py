@@ -1,0 +1,132 @@
+"""A model without layers: parameters with specs, and a gradient for each sample that any layout can compute.
+
+One process that adds up the gradients of all samples is the truth that strategies are compared with.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from megalite.config import ParallelConfig
+from megalite.dp import clip
+from megalite.nn.wgrad import accumulate
+from megalite.optim.optimizer import Optimizer
+from megalite.optim.rules.adam import Rule
+from megalite.parallel.context import ParallelContext
+from megalite.plugins import load
+from megalite.state import Box, Init, ParamSpec
+
+SHAPES = {
+    "embedding.word.weight": (11, 6),
+    "layers.0.norm1.weight": (6,),
+    "layers.0.mlp.up.weight": (24, 6),
+    "layers.0.mlp.up.bias": (24,),
+    "layers.0.mlp.down.weight": (6, 24),
+    "layers.1.norm1.weight": (6,),
+    "layers.1.mlp.up.weight": (24, 6),
+    "final_norm.weight": (6,),
+    "head.weight": (11, 6),
+}
+LR, WEIGHT_DECAY, CLIP, BETAS, EPS = 0.01, 0.1, 1.0, (0.9, 0.95), 1e-8
+SAMPLES, STEPS = 30, 4
+
+
+def _random(name: str, key: int, shape: tuple[int, ...]) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(name.encode()) * 1000 + key)
+    return torch.randn(shape, dtype=torch.float64, generator=generator)
+
+
+def spec_of(name: str) -> ParamSpec:
+    shape = SHAPES[name]
+    return ParamSpec(name, shape, Box.whole(shape), Init("normal", 1.0), decay=len(shape) > 1)
+
+
+def make_param(spec: ParamSpec, dtype: torch.dtype = torch.float64, padding_rows: int = 0) -> nn.Parameter:
+    """The box of the parameter, with initial values that depend on its name alone."""
+    local = _random(spec.name, 0, spec.global_shape)[spec.box.inside(Box.whole(spec.global_shape))]
+    padding = local.new_zeros((padding_rows,) + local.shape[1:])
+    param = nn.Parameter(torch.cat([local, padding]).to(dtype))
+    param.spec = spec
+    return param
+
+
+def sample_grad(spec: ParamSpec, step: int, sample: int) -> torch.Tensor:
+    """Gradient of one sample with respect to the box of the parameter."""
+    whole = _random(spec.name, 1 + step * SAMPLES + sample, spec.global_shape)
+    return whole[spec.box.inside(Box.whole(spec.global_shape))]
+
+
+def add_sample(param: nn.Parameter, step: int, sample: int, scale: float = 1.0) -> None:
+    """One use of the parameter in a micro-batch of one sample."""
+    grad = (sample_grad(param.spec, step, sample) * scale).to(param.dtype)
+    accumulate(param, lambda main: main[: grad.shape[0]].add_(grad))
+
+
+@dataclass
+class Run:
+    """A strategy and an optimizer over ``params``, trained on this rank's share of the samples."""
+
+    strategy_name: str
+    params: list[nn.Parameter]
+    context: ParallelContext
+    config: ParallelConfig = field(default_factory=lambda: ParallelConfig(ddp_bucket_size=200))
+    ties: dict = field(default_factory=dict)
+    uses: dict = field(default_factory=dict)
+    rule: object = Rule(*BETAS, EPS)
+
+    def __post_init__(self) -> None:
+        module = load("megalite.dp.strategies", self.strategy_name, "strategy")
+        self.strategy = module.Strategy(self.params, self.context, self.config, self.ties, self.uses)
+        self.optimizer = Optimizer(self.rule, self.strategy.slices())
+        self.norms: list[float] = []
+
+    def backward(self, step: int) -> None:
+        """Micro-batches of one sample each: every rank takes every dp-th sample."""
+        dp = self.context.group("dp")
+        samples = range(dp.rank, SAMPLES, dp.size)
+        self.strategy.begin_step(len(samples))
+        for sample in samples:
+            for param in reversed(self.params):
+                for _ in range(self.uses.get(param.spec.name, 1)):
+                    add_sample(param, step, sample, scale=param.scale if hasattr(param, "scale") else 1.0)
+
+    def step(self, step: int) -> None:
+        self.strategy.wait_params(self.params)
+        self.backward(step)
+        self.strategy.finish_reduce()
+        slices = self.strategy.slices()
+        self.norms.append(clip.grad_norm(slices, self.context, 1.0 / SAMPLES))
+        factor = clip.clip_coefficient(self.norms[-1], CLIP) / SAMPLES
+        self.optimizer.step(LR, WEIGHT_DECAY, factor)
+        self.strategy.publish()
+
+    def train(self, num_steps: int = STEPS) -> "Run":
+        for step in range(num_steps):
+            self.step(step)
+        self.strategy.wait_params()
+        return self
+
+    def values(self) -> dict[str, torch.Tensor]:
+        return {param.spec.name: param.detach().clone() for param in self.params}
+
+
+def all_params(dtype: torch.dtype = torch.float64) -> list[nn.Parameter]:
+    return [make_param(spec_of(name), dtype) for name in SHAPES]
+
+
+def one_process(num_steps: int = STEPS) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """Final values and gradient norms by torch.optim.AdamW and torch's own clipping."""
+    params = {name: make_param(spec_of(name)) for name in SHAPES}
+    groups = [
+        {"params": [p for p in params.values() if p.spec.decay == decay], "weight_decay": WEIGHT_DECAY * decay}
+        for decay in (True, False)
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
+    norms = []
+    for step in range(num_steps):
+        for param in params.values():
+            param.grad = sum(sample_grad(param.spec, step, sample) for sample in range(SAMPLES)) / SAMPLES
+        norms.append(nn.utils.clip_grad_norm_(params.values(), CLIP).item())
+        optimizer.step()
+    return {name: param.detach() for name, param in params.items()}, norms
