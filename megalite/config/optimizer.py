@@ -52,6 +52,10 @@ class OptimizerConfig:
     """Added to the root of Adam's mean of squared gradients."""
     sgd_momentum: float = 0.9
     """Momentum of sgd."""
+    lion_beta1: float = 0.95
+    """Weight of Lion's momentum in the direction of its update."""
+    lion_beta2: float = 0.98
+    """Decay of Lion's momentum."""
     override_opt_param_scheduler: bool = False
     """On resuming, use the learning-rate and weight-decay curves given here instead of the checkpoint's. Without this flag
     and the next, differing ones are an error."""
