@@ -32,3 +32,6 @@ class CheckpointConfig:
     use_checkpoint_args: bool = False
     """Take the model's fields from the checkpoint's configuration, except those given on the command line or in the
     --config file."""
+    allow_data_change: bool = False
+    """Resume although the training data, its order or its blend are not those of the checkpoint: sample numbers go on in the
+    new stream. (Not a flag of Megatron-LM.)"""

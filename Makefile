@@ -1,0 +1,31 @@
+# Everything a newcomer needs: `make quickstart` and `make test`, each from nothing.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Any torch >= 2.6 works. The pin keeps pip from choosing another build: to take one for your GPU, install it first
+# or say e.g.  make TORCH="torch --index-url ..."
+TORCH ?= torch==2.13.0
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+NATIVE := setup.py CMakeLists.txt $(shell find megalite/csrc -type f 2>/dev/null)
+
+.PHONY: install quickstart test clean
+
+install: $(READY)
+
+$(READY): pyproject.toml $(NATIVE)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet "$(TORCH)"
+	$(BIN)/pip install --quiet --editable ".[test]"
+	touch $@
+
+quickstart: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/quickstart/run.sh
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) build *.egg-info megalite/*.so examples/*/work

@@ -1,0 +1,27 @@
+"""Partition: the model's list of units cut into virtual stages."""
+
+import dataclasses
+from typing import Sequence
+
+from megalite.config import Config
+from megalite.nn.unit import Unit
+from megalite.topology.placement import SplitOptions, split_layers
+
+
+def partition(units: Sequence[Unit], config: Config) -> list[list[Unit]]:
+    """The units of each virtual stage, in order of stage; raises ConfigError if the layers cannot be split as asked."""
+    parallel = config.parallel
+    options = SplitOptions(**{field.name: getattr(parallel, field.name) for field in dataclasses.fields(SplitOptions)})
+    num_stages = parallel.pipeline_model_parallel_size * config.virtual_stages
+    return [[units[i] for i in stage] for stage in split_layers([unit.kind for unit in units], num_stages, options)]
+
+
+def tied_stages(cut: Sequence[Sequence[Unit]]) -> dict[str, tuple[int, int]]:
+    """For each tied parameter, by name, the virtual stages of its first holder and of the unit that shares it."""
+    ties = {}
+    for stage, units in enumerate(cut):
+        for unit in units:
+            for name in unit.ties:
+                home = next(s for s, others in enumerate(cut) for u in others if name.startswith(f"{u.name}."))
+                ties[name] = (home, stage)
+    return ties

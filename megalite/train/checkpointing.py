@@ -1,0 +1,172 @@
+"""Saving and resuming a run: what the training loop does with the checkpoint manager."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Sequence
+
+from megalite.checkpoint.manager import CheckpointManager
+from megalite.checkpoint.match import Strictness
+from megalite.checkpoint.locate import find_checkpoint
+from megalite.checkpoint.store import CONFIG, Store
+from megalite.config import Config
+from megalite.config.cli import parse
+from megalite.config.dump import differences, to_yaml
+from megalite.errors import CheckpointError, ConfigError
+from megalite.log import logger
+from megalite.optim.decay import WeightDecay
+from megalite.optim.lr import LearningRate
+from megalite.optim.scaler import LossScaler
+from megalite.parallel.context import ParallelContext
+from megalite.train.engine import Engine
+from megalite.train.state import Progress, optimizer_pieces, parameter_pieces
+
+
+def stored_config(store: Store) -> Config:
+    """The configuration of the run that wrote a checkpoint."""
+    return parse(["--config", str(store.directory / CONFIG)])
+
+
+class Checkpointing:
+    """The checkpoints of one run. ``data_fingerprint`` identifies its stream of samples."""
+
+    def __init__(self, config: Config, context: ParallelContext, data_fingerprint: str | None):
+        self._config, self._flags = config, config.checkpoint
+        self._fingerprint = data_fingerprint
+        self._manager = CheckpointManager(config.checkpoint, context.world)
+        self._last_saved: int | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is to be saved."""
+        return self._flags.save is not None
+
+    def due(self, iteration: int) -> bool:
+        """Whether ``--save-interval`` asks for a checkpoint after this iteration."""
+        return self.enabled and bool(self._flags.save_interval) and iteration % self._flags.save_interval == 0
+
+    def advice(self) -> str:
+        """One sentence for a run that fails: what it can resume from."""
+        if self._last_saved is None:
+            return "This run has saved no checkpoint."
+        return f"The last good checkpoint is that of step {self._last_saved} in {self._flags.save}."
+
+    def save(self, engine: Engine, scaler: LossScaler, progress: Progress) -> float | None:
+        """Write a checkpoint and return the seconds it took; None if this iteration is saved already."""
+        if progress.iteration == self._last_saved:
+            return None
+        started = time.perf_counter()
+        engine.strategy.wait_params()
+        pieces = parameter_pieces(engine)
+        if not self._flags.no_save_optim:
+            pieces += optimizer_pieces(engine, owned_only=True)
+        meta = {**progress.to_meta(), "loss_scaler": scaler.state_dict(), "data_fingerprint": self._fingerprint}
+        self._manager.save(progress.iteration, pieces, meta, to_yaml(self._config))
+        self._last_saved = progress.iteration
+        return time.perf_counter() - started
+
+    def restore(self, engine: Engine, scaler: LossScaler) -> Progress:
+        """Load what ``--load`` means into the engine; a fresh :class:`Progress` if there is nothing to load."""
+        store = self._manager.resume() if self._flags.load is not None else None
+        if store is None:
+            return Progress()
+        if not self._flags.finetune:
+            self._compare(store)
+        with_optimizer = not (self._flags.finetune or self._flags.no_load_optim)
+        pieces = parameter_pieces(engine)
+        if with_optimizer:
+            self._require_optimizer_state(store)
+            pieces += optimizer_pieces(engine, owned_only=False)
+        # A parameter may be stored in another precision; state is float32 everywhere.
+        strictness = Strictness(unread=() if with_optimizer else ("optim.",), convert=True)
+        self._manager.load(store, pieces, strictness)
+        if with_optimizer:
+            engine.optimizer.refresh_params()
+        else:
+            engine.optimizer.refresh_main_params()
+        if self._flags.finetune:
+            return Progress()
+        progress = Progress.from_meta(store.meta)
+        if with_optimizer:
+            engine.optimizer.num_updates = progress.num_updates
+            scaler.load_state_dict(store.meta["loss_scaler"])
+        if self._flags.save == self._flags.load:
+            self._last_saved = progress.iteration
+        return progress
+
+    def close(self) -> None:
+        """Finish writing and let other jobs use the directory."""
+        self._manager.close()
+
+    def _compare(self, store: Store) -> None:
+        """Refuse to continue a run on other data or along other curves without being told to."""
+        stored = store.meta.get("data_fingerprint")
+        if None not in (stored, self._fingerprint) and stored != self._fingerprint and not self._flags.allow_data_change:
+            raise _shared(
+                CheckpointError(
+                    f"a run must go on with the data it began with; {store.directory} was trained on another stream (corpus, "
+                    "--split, weights, --seq-length or --seed differ): give the same, or --allow-data-change to go on anyway."
+                )
+            )
+        optimizer = self._config.optimizer
+        if optimizer.override_opt_param_scheduler:
+            return
+        differing = _curve_differences(stored_config(store), self._config)
+        if differing:
+            raise _shared(
+                ConfigError(
+                    f"learning rate and weight decay must follow the curves of {store.directory}; differing: "
+                    f"{'; '.join(differing)}. Give the same flags, or --override-opt_param-scheduler to use the new ones."
+                )
+            )
+
+    def _require_optimizer_state(self, store: Store) -> None:
+        if not any(name.startswith("optim.") for name in store.names()):
+            raise _shared(
+                CheckpointError(
+                    f"{store.directory} must hold optimizer state to resume from; it was saved with --no-save-optim: "
+                    "give --no-load-optim or --finetune."
+                )
+            )
+
+
+def _shared(error: CheckpointError | ConfigError) -> CheckpointError | ConfigError:
+    """Mark an error that every rank raises alike, so that it is shown once."""
+    error.same_on_every_rank = True
+    return error
+
+
+def _curve_differences(before: Config, after: Config) -> list[str]:
+    differing = []
+    for curve in (LearningRate, WeightDecay):
+        old, new = (curve.from_config(config.optimizer, config.training) for config in (before, after))
+        differing += [
+            f"{name} {getattr(old, name)} there, {getattr(new, name)} now"
+            for name in curve.__dataclass_fields__
+            if getattr(old, name) != getattr(new, name)
+        ]
+    return differing
+
+
+def adopt_checkpoint_settings(config: Config, argv: Sequence[str]) -> Config:
+    """Take from the checkpoint what ``--use-checkpoint-args`` and ``--use-checkpoint-opt_param-scheduler`` ask for.
+
+    The model's fields give way to flags that are given; those of the scheduler do not, as in Megatron-LM.
+    """
+    flags = config.checkpoint
+    adopt_curves = config.optimizer.use_checkpoint_opt_param_scheduler
+    if flags.load is None or not (flags.use_checkpoint_args or adopt_curves):
+        return config
+    stored = stored_config(find_checkpoint(Path(flags.load), flags.ckpt_step).store)
+    if flags.use_checkpoint_args:
+        config = parse(argv, overrides=dataclasses.asdict(stored.model))
+    if adopt_curves:
+        curves = {name: value for name, value in dataclasses.asdict(stored.optimizer).items() if _shapes_curves(name)}
+        config = config.replace(**curves)
+    for line in differences(stored, config):
+        logger.info(f"unlike in the checkpoint, {line}")
+    return config
+
+
+def _shapes_curves(name: str) -> bool:
+    return name.startswith(("lr", "min_lr", "weight_decay", "start_weight_decay", "end_weight_decay"))
