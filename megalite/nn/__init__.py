@@ -1,0 +1,1 @@
+"""Layers: written once, correct on one rank and on many."""

@@ -1,0 +1,66 @@
+"""Causal self-attention with heads split over the tensor-parallel ranks."""
+
+import torch
+from torch import nn
+
+from megalite.config import ModelConfig
+from megalite.nn.context import LayerContext
+from megalite.nn.cores import fused, unfused
+from megalite.nn.linear import ColumnParallelLinear, LinearOptions, RowParallelLinear, residual_options
+from megalite.nn.norm import make_norm
+from megalite.nn.recompute import checkpointed
+from megalite.nn.rotary import Rotary
+
+
+class Attention(nn.Module):
+    """From hidden states [s_local, b, h] to their attention output of the same shape.
+
+    The qkv weight is (groups, query heads per group + 2, head dim, hidden): each query group's queries, its key and its
+    value together, so that a shard of whole groups is one box.
+    """
+
+    def __init__(self, name: str, model: ModelConfig, ctx: LayerContext, rotary: Rotary | None, recompute_core: bool = False):
+        super().__init__()
+        self.num_groups = model.query_groups // ctx.tp.size
+        self.heads_per_group, self.head_dim = model.num_attention_heads // model.query_groups, model.head_dim
+        self.rotary, self.recompute_core = rotary, recompute_core
+        out_shape = (model.query_groups, self.heads_per_group + 2, self.head_dim)
+        self.qkv = ColumnParallelLinear(
+            f"{name}.qkv", model.hidden_size, out_shape, ctx, LinearOptions(bias=model.qkv_bias, std=model.init_method_std)
+        )
+        self.out = RowParallelLinear(
+            f"{name}.out", model.num_attention_heads * self.head_dim, model.hidden_size, ctx, residual_options(model)
+        )
+        self.q_norm = self.k_norm = None
+        if model.qk_layernorm:
+            axes = ("tp",) if ctx.tp.size > 1 else ()  # each rank has the gradient of its own heads
+            self.q_norm = make_norm(f"{name}.q_norm", self.head_dim, model, ctx, axes)
+            self.k_norm = make_norm(f"{name}.k_norm", self.head_dim, model, ctx, axes)
+        self.fused = None if model.attention_backend == "unfused" else fused.Core(f"{name}.core", model, ctx)
+        self.unfused = None if model.attention_backend == "fused" else unfused.Core(f"{name}.core", model, ctx)
+
+    def forward(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        query, key, value = self._project(x, batch)
+        core = self._core()
+        context = checkpointed(core, query, key, value, batch) if self.recompute_core else core(query, key, value, batch)
+        return self.out(context)
+
+    def _project(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries [s, b, groups, heads per group, d], keys and values [s, b, groups, d], normed and rotated."""
+        qkv = self.qkv(x)
+        shape = (*qkv.shape[:2], self.num_groups, self.heads_per_group + 2, self.head_dim)
+        if self.rotary is not None and self.q_norm is None:
+            qkv = self.rotary.rotate_(qkv, shape, self.heads_per_group + 1, batch["position_ids"])
+        query, key, value = qkv.view(shape).split([self.heads_per_group, 1, 1], dim=3)
+        if self.q_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
+            if self.rotary is not None:
+                query = self.rotary.rotate_(query, query.shape, self.heads_per_group, batch["position_ids"])
+                key = self.rotary.rotate_(key, key.shape, 1, batch["position_ids"])
+        return query, key.squeeze(3), value.squeeze(3)
+
+    def _core(self) -> nn.Module:
+        """The fused core, unless attention weights are to be dropped or the model asks for the other one."""
+        if self.fused is None or (self.unfused is not None and self.training and self.unfused.p > 0):
+            return self.unfused
+        return self.fused

@@ -1,0 +1,32 @@
+"""The pre-norm transformer layer."""
+
+from torch import nn
+
+from megalite.config import ModelConfig
+from megalite.nn.attention import Attention
+from megalite.nn.context import LayerContext
+from megalite.nn.dropout import Dropout
+from megalite.nn.mlp import MLP
+from megalite.nn.norm import make_norm
+from megalite.nn.rotary import Rotary
+from megalite.nn.unit import Tensors
+
+
+class TransformerLayer(nn.Module):
+    """x + dropout(attention(norm1(x))), then x + dropout(mlp(norm2(x))), on the carry's ``hidden`` [s_local, b, h]."""
+
+    def __init__(self, name: str, model: ModelConfig, ctx: LayerContext, rotary: Rotary | None, recompute_core: bool = False):
+        super().__init__()
+        self.norm1 = make_norm(f"{name}.norm1", model.hidden_size, model, ctx, ctx.sequence_axes)
+        self.attention = Attention(f"{name}.attention", model, ctx, rotary, recompute_core)
+        self.attention_dropout = Dropout(f"{name}.attention", model.hidden_dropout, ctx)
+        self.norm2 = make_norm(f"{name}.norm2", model.hidden_size, model, ctx, ctx.sequence_axes)
+        self.mlp = MLP(f"{name}.mlp", model, ctx)
+        self.mlp_dropout = Dropout(f"{name}.mlp", model.hidden_dropout, ctx)
+
+    def forward(self, carry: Tensors, batch: Tensors) -> Tensors:
+        hidden = carry["hidden"]
+        # The sublayers' outputs are fresh tensors that no backward needs: the residual is added into them.
+        hidden = self.attention_dropout(self.attention(self.norm1(hidden), batch), batch).add_(hidden)
+        hidden = self.mlp_dropout(self.mlp(self.norm2(hidden)), batch).add_(hidden)
+        return {**carry, "hidden": hidden}

@@ -1,0 +1,89 @@
+"""Rotary positions (Su et al. 2021): each pair of channels of a query or key turns by an angle linear in its position."""
+
+import math
+from typing import Any
+
+import torch
+
+from megalite.config import ModelConfig
+
+_LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_CONTEXT = 1.0, 4.0, 8192
+"""Constants of Llama 3.1's frequency scaling: wavelengths above context / LOW are stretched, below context / HIGH kept."""
+
+
+def frequencies(model: ModelConfig) -> torch.Tensor:
+    """Angle per position of each rotated pair of channels: float64 [rotated channels / 2]."""
+    num_rotated = int(model.head_dim * model.rotary_percent)
+    assert num_rotated % 2 == 0, f"the number of rotated channels ({num_rotated}) must be even"
+    turn = model.rotary_base ** -(torch.arange(0, num_rotated, 2, dtype=torch.float64) / num_rotated)
+    if model.rotary_seq_len_interpolation_factor is not None:
+        turn = turn / model.rotary_seq_len_interpolation_factor
+    if model.use_rope_scaling:
+        periods = _LLAMA3_CONTEXT * turn / (2 * math.pi)
+        kept = ((periods - _LLAMA3_LOW) / (_LLAMA3_HIGH - _LLAMA3_LOW)).clamp(0, 1)
+        turn = turn * (kept + (1 - kept) / model.rope_scaling_factor)
+    return turn
+
+
+class Rotary:
+    """Tables of cosines and sines by position, made once per device and shared by all layers of a rank.
+
+    Angles are computed in float64 and stored in float32 (float64 for float64 models): bfloat16 would merge positions.
+    """
+
+    def __init__(self, model: ModelConfig):
+        self.interleaved = model.rotary_interleaved
+        self._model = model
+        self._tables: dict[tuple[torch.device, torch.dtype], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def at(self, position_ids: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines for position ids [b, s] of a model of ``dtype``: each [s, b, 1, 1, rotated channels / 2]."""
+        dtype = dtype if dtype == torch.float64 else torch.float32
+        key = (position_ids.device, dtype)
+        if key not in self._tables:
+            num_positions = max(self._model.num_positions, self._model.seq_length)
+            angles = torch.outer(torch.arange(num_positions, dtype=torch.float64), frequencies(self._model))
+            self._tables[key] = (angles.cos().to(*key), angles.sin().to(*key))
+        cos, sin = (table[position_ids.t()][:, :, None, None] for table in self._tables[key])
+        return cos, sin
+
+    def rotate_(self, x: torch.Tensor, shape: tuple[int, ...], num_heads: int, position_ids: torch.Tensor) -> torch.Tensor:
+        """Rotate in place, and return, ``x`` seen as ``shape``, [s, b, groups, heads, d]: the first ``num_heads`` of each group.
+
+        ``x`` must be a tensor of its own, not a view, that the backward of what made it does not need.
+        """
+        cos, sin = self.at(position_ids, x.dtype)
+        return _Rotate.apply(x, cos, sin, (shape, num_heads, self.interleaved))
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: tuple) -> torch.Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.layout = layout
+        ctx.mark_dirty(x)
+        _rotate(x, cos, sin, layout)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
+        cos, sin = ctx.saved_tensors
+        x_grad = grad.clone(memory_format=torch.contiguous_format)
+        _rotate(x_grad, cos, -sin, ctx.layout)
+        return x_grad, None, None, None
+
+
+def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: tuple) -> None:
+    """Turn the pairs of the rotated heads by the angles, in place."""
+    shape, num_heads, interleaved = layout
+    first, second = _pairs(x.view(shape)[..., :num_heads, :], 2 * cos.shape[-1], interleaved)
+    turned = (first * cos).addcmul_(second, sin, value=-1)
+    second.copy_((second * cos).addcmul_(first, sin))
+    first.copy_(turned)
+
+
+def _pairs(x: torch.Tensor, num_rotated: int, interleaved: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Views of the first and second members of the rotated pairs of channels."""
+    if interleaved:
+        return x[..., 0:num_rotated:2], x[..., 1:num_rotated:2]
+    return x[..., : num_rotated // 2], x[..., num_rotated // 2 : num_rotated]

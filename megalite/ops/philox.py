@@ -1,0 +1,135 @@
+"""Random numbers as a function: Philox4x32-10 of (seed, purpose, step, element index), in exact integer arithmetic.
+
+There is no generator state anywhere. An element's number depends on its index in the global tensor alone, so a rank
+computes just the part it owns, in any order, on any device, and gets the same bits as a rank that computes the whole.
+
+Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+"""
+
+import hashlib
+import math
+from typing import Callable, Iterator
+
+import torch
+
+from megalite.state import Box
+
+Key = tuple[int, int]
+
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+_LOW = 0xFFFFFFFF
+_TILE = 1 << 17
+"""Elements computed at once: small enough that the 64-bit intermediates stay in cache."""
+
+
+def philox4x32(counter: tuple[torch.Tensor, ...], key: Key) -> tuple[torch.Tensor, ...]:
+    """The block cipher: four int64 tensors of 32-bit counter words to four int64 tensors of 32-bit random words."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        # The 64-bit products wrap around as signed numbers; their bits are those of the unsigned product.
+        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0 = (product1 >> 32).bitwise_and_(_LOW).bitwise_xor_(c1).bitwise_xor_(k0)
+        c2 = (product0 >> 32).bitwise_and_(_LOW).bitwise_xor_(c3).bitwise_xor_(k1)
+        c1, c3 = product1.bitwise_and_(_LOW), product0.bitwise_and_(_LOW)
+        k0, k1 = (k0 + _KEY_STEPS[0]) & _LOW, (k1 + _KEY_STEPS[1]) & _LOW
+    return c0, c1, c2, c3
+
+
+def words(seed: int, purpose: str, block: torch.Tensor, step: int = 0) -> torch.Tensor:
+    """Random 32-bit words of ``block`` (int64, any shape): int64 of shape ``block.shape + (4,)``.
+
+    Element i of the stream of (seed, purpose, step) is word ``i % 4`` of block ``i // 4``.
+    """
+    high = (block >> 32).bitwise_and_(_LOW)
+    step_words = (torch.full_like(block, step & _LOW), torch.full_like(block, step >> 32))
+    return torch.stack(philox4x32((block & _LOW, high, *step_words), _key(seed, purpose)), dim=-1)
+
+
+def keep_mask(seed: int, purpose: str, rows: torch.Tensor, length: int, p: float) -> torch.Tensor:
+    """Which elements dropout keeps: bool [len(rows), length], False with probability ``p``.
+
+    ``rows`` (int64, 1-d) holds row numbers of a matrix of rows of ``length`` elements, so column j of row r is element
+    ``r * length + j`` of the stream of (seed, purpose). Exact to the bit on every device: an integer comparison.
+    """
+    threshold = round(p * 2**32)
+    keep = torch.empty(rows.numel(), length, dtype=torch.bool, device=rows.device)
+    starts = rows * length
+    for at, columns in _tiles(rows.numel(), length):
+        values = _run_values(
+            lambda block: words(seed, purpose, block), starts[at] + columns.start, columns.stop - columns.start, length % 4 == 0
+        )
+        torch.ge(values, threshold, out=keep[at, columns])
+    return keep
+
+
+def normal_box(
+    seed: int, purpose: str, global_shape: tuple[int, ...], box: Box, std: float, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> torch.Tensor:
+    """Normal numbers of mean 0 and deviation ``std`` for the part ``box`` of a tensor of ``global_shape``.
+
+    Equal, bit for bit, to the same part of the whole tensor computed on the same kind of device. Box-Muller in float64,
+    rounded once to ``dtype``.
+    """
+    values = torch.empty(box.extent, dtype=dtype, device=device)
+    if values.numel() == 0:
+        return values
+    starts, length = _contiguous_runs(global_shape, box)
+    aligned = length % 4 == 0 and not bool((starts % 4).any())
+    starts, flat = starts.to(device), values.view(-1, length)
+    for at, columns in _tiles(len(starts), length):
+        normals = _run_values(
+            lambda block: _box_muller(words(seed, purpose, block)), starts[at] + columns.start, columns.stop - columns.start, aligned
+        )
+        flat[at, columns] = normals.mul_(std).to(dtype)
+    return values
+
+
+def _key(seed: int, purpose: str) -> Key:
+    """Two key words: a hash of seed and purpose, so that no two purposes share a stream."""
+    digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
+    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")
+
+
+def _box_muller(block_words: torch.Tensor) -> torch.Tensor:
+    """Standard normals (float64) from words [..., 4]: two pairs, each of a radius word and an angle word."""
+    unit = (block_words.view(*block_words.shape[:-1], 2, 2).double() + 1) * 2.0**-32
+    radius = unit[..., 0].contiguous().log_().mul_(-2).sqrt_()
+    angle = unit[..., 1] * (2 * math.pi)
+    return torch.stack((radius * angle.cos(), radius * angle.sin()), dim=-1).flatten(-2)
+
+
+def _run_values(generate: Callable[[torch.Tensor], torch.Tensor], starts: torch.Tensor, length: int, aligned: bool) -> torch.Tensor:
+    """Values of the elements ``starts[i] + j``, j < length, as [len(starts), length], from whole blocks of four."""
+    blocks_per_run = length // 4 if aligned else (length + 6) // 4
+    block = (starts >> 2).unsqueeze(1) + torch.arange(blocks_per_run, device=starts.device)
+    values = generate(block).flatten(1)
+    if aligned:
+        return values
+    within = (starts & 3).unsqueeze(1) + torch.arange(length, device=starts.device)
+    return values.gather(1, within)
+
+
+def _tiles(num_rows: int, length: int) -> Iterator[tuple[slice, slice]]:
+    """Cover a matrix with tiles of at most about ``_TILE`` elements whose columns start at multiples of four."""
+    rows = max(1, _TILE // max(length, 1))
+    for top in range(0, num_rows, rows):
+        for left in range(0, length, _TILE):
+            yield slice(top, min(top + rows, num_rows)), slice(left, min(left + _TILE, length))
+
+
+def _contiguous_runs(global_shape: tuple[int, ...], box: Box) -> tuple[torch.Tensor, int]:
+    """A box as runs of consecutive global elements: the index of each run's first one (int64), and their length."""
+    length, dim = 1, len(global_shape)
+    while dim > 0:
+        dim -= 1
+        length *= box.extent[dim]
+        if box.extent[dim] != global_shape[dim]:
+            break
+    strides = [math.prod(global_shape[d + 1 :]) for d in range(len(global_shape))]
+    first = sum(offset * stride for offset, stride in zip(box.offset, strides))
+    starts = torch.tensor([first], dtype=torch.int64)
+    for extent, stride in zip(box.extent[:dim], strides):
+        starts = (starts.unsqueeze(1) + torch.arange(extent) * stride).flatten()
+    return starts, length
