@@ -3,7 +3,8 @@
 One process that adds up the gradients of all samples is the truth that strategies are compared with.
 """
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -28,6 +29,8 @@ SHAPES = {
     "final_norm.weight": (6,),
     "head.weight": (11, 6),
 }
+AT_THE_END = ParallelConfig(overlap_grad_reduce=False)
+"""For tests that change gradients between the backward pass and the reduction."""
 LR, WEIGHT_DECAY, CLIP, BETAS, EPS = 0.01, 0.1, 1.0, (0.9, 0.95), 1e-8
 SAMPLES, STEPS = 30, 4
 
@@ -37,9 +40,10 @@ def _random(name: str, key: int, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=generator)
 
 
-def spec_of(name: str) -> ParamSpec:
+def spec_of(name: str, **fields) -> ParamSpec:
     shape = SHAPES[name]
-    return ParamSpec(name, shape, Box.whole(shape), Init("normal", 1.0), decay=len(shape) > 1)
+    spec = ParamSpec(name, shape, Box.whole(shape), Init("normal", 1.0), decay=len(shape) > 1)
+    return replace(spec, **fields)
 
 
 def make_param(spec: ParamSpec, dtype: torch.dtype = torch.float64, padding_rows: int = 0) -> nn.Parameter:
@@ -78,6 +82,7 @@ class Run:
     def __post_init__(self) -> None:
         module = load("megalite.dp.strategies", self.strategy_name, "strategy")
         self.strategy = module.Strategy(self.params, self.context, self.config, self.ties, self.uses)
+        self.params = list(dict.fromkeys(self.params))
         self.optimizer = Optimizer(self.rule, self.strategy.slices())
         self.norms: list[float] = []
 
@@ -88,15 +93,21 @@ class Run:
         self.strategy.begin_step(len(samples))
         for sample in samples:
             for param in reversed(self.params):
-                for _ in range(self.uses.get(param.spec.name, 1)):
-                    add_sample(param, step, sample, scale=param.scale if hasattr(param, "scale") else 1.0)
+                uses = self.uses.get(param.spec.name, 1)
+                for _ in range(uses):
+                    add_sample(param, step, sample, self.share(param) / uses)
+
+    def share(self, param: nn.Parameter) -> float:
+        """This rank's share of a gradient that several ranks have partial sums of: unequal ones, adding up to 1."""
+        groups = [self.context.group(*param.spec.reduce_axes)] if param.spec.reduce_axes else []
+        groups += [self.ties[param.spec.name]] if param.spec.name in self.ties else []
+        return math.prod((group.rank + 1) / sum(range(1, group.size + 1)) for group in groups)
 
     def step(self, step: int) -> None:
         self.strategy.wait_params(self.params)
         self.backward(step)
         self.strategy.finish_reduce()
-        slices = self.strategy.slices()
-        self.norms.append(clip.grad_norm(slices, self.context, 1.0 / SAMPLES))
+        self.norms.append(clip.grad_norm(self.strategy.slices(), self.context, 1.0 / SAMPLES))
         factor = clip.clip_coefficient(self.norms[-1], CLIP) / SAMPLES
         self.optimizer.step(LR, WEIGHT_DECAY, factor)
         self.strategy.publish()
@@ -113,6 +124,22 @@ class Run:
 
 def all_params(dtype: torch.dtype = torch.float64) -> list[nn.Parameter]:
     return [make_param(spec_of(name), dtype) for name in SHAPES]
+
+
+def tensor_parallel_params(context: ParallelContext) -> list[nn.Parameter]:
+    """Parameters cut as tensor parallelism cuts them, sequence-parallel norms included."""
+    tp, params = context.group("tp"), []
+    for name, shape in SHAPES.items():
+        if name.endswith("norm.weight") or "norm1" in name:
+            params.append(make_param(spec_of(name, reduce_axes=("tp",))))
+            continue
+        dim = 1 if "down" in name else 0
+        local = -(-shape[dim] // tp.size)
+        start = tp.rank * local
+        length = max(0, min(local, shape[dim] - start))
+        box = Box(tuple(start * (d == dim) for d in range(len(shape))), shape[:dim] + (length,) + shape[dim + 1 :])
+        params.append(make_param(spec_of(name, box=box), padding_rows=local - length if dim == 0 else 0))
+    return params
 
 
 def one_process(num_steps: int = STEPS) -> tuple[dict[str, torch.Tensor], list[float]]:

@@ -1,0 +1,29 @@
+"""Lion: the sign of an interpolated momentum, with decoupled weight decay (Chen et al. 2023, Algorithm 2)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Mapping
+
+import torch
+
+from megalite.config import OptimizerConfig
+from megalite.optim.rule import Step
+
+
+@dataclass(frozen=True)
+class Rule:
+    beta1: float
+    """Weight of the momentum in the direction of the update."""
+    beta2: float
+    """Decay of the momentum."""
+    slots: ClassVar[tuple[str, ...]] = ("exp_avg",)
+
+    @classmethod
+    def from_config(cls, config: OptimizerConfig) -> "Rule":
+        return cls(config.lion_beta1, config.lion_beta2)
+
+    def update(self, param: torch.Tensor, grad: torch.Tensor, state: Mapping[str, torch.Tensor], step: Step) -> None:
+        momentum = state["exp_avg"]
+        grad.mul_(step.grad_factor)
+        param.mul_(1.0 - step.lr * step.weight_decay)
+        param.sub_(torch.lerp(grad, momentum, self.beta1).sign_(), alpha=step.lr)
+        momentum.lerp_(grad, 1.0 - self.beta2)
