@@ -62,12 +62,22 @@ class CMakeBuild(build_ext):
         if cmake is None:
             raise FileNotFoundError("cmake was not found on PATH")
         with tempfile.TemporaryDirectory(prefix="megalite-build-") as scratch:
-            configure = [cmake, "-S", str(ROOT), "-B", scratch, "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
-                         f"-Dpybind11_DIR={pybind11.get_cmake_dir()}", f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={scratch}/out",
-                         "-DPYBIND11_FINDPYTHON=ON"]
+            configure = [
+                cmake,
+                "-S",
+                str(ROOT),
+                "-B",
+                scratch,
+                "-G",
+                "Ninja",
+                f"-DPython_EXECUTABLE={sys.executable}",
+                f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
+                f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={scratch}/out",
+                "-DPYBIND11_FINDPYTHON=ON",
+            ]
             subprocess.run(configure, check=True, env=environment)
             subprocess.run([cmake, "--build", scratch], check=True, env=environment)
-            built, = (Path(scratch) / "out").iterdir()
+            (built,) = (Path(scratch) / "out").iterdir()
             publish(built, target)
 
     def copy_extensions_to_source(self) -> None:

@@ -29,7 +29,13 @@ def _find() -> tuple[ModuleType | None, str]:
         module = importlib.import_module("megalite._native")
     except ImportError as error:
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
-        return None, f"not built for this Python ({suffix}): {error}. `MEGALITE_NATIVE=1 pip install -v .` builds it or shows why not"
+        return (
+            None,
+            f"not built for this Python ({suffix}): {error}. `MEGALITE_NATIVE=1 pip install -v .` builds it or tells why",
+        )
     if module.API != API:
-        return None, f"built from other sources (revision {module.API}, needed {API}): install megalite again to rebuild it"
+        return (
+            None,
+            f"built from other sources (revision {module.API}, needed {API}): install megalite again to rebuild it",
+        )
     return module, f"in use ({module.__file__})"

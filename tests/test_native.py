@@ -21,7 +21,10 @@ def test_a_missing_module_is_explained(monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", missing)
     assert native.native() is None
-    assert "not built for this Python (.cpython-" in native.reason() and "No module named 'megalite._native'" in native.reason()
+    assert (
+        "not built for this Python (.cpython-" in native.reason()
+        and "No module named 'megalite._native'" in native.reason()
+    )
     assert "MEGALITE_NATIVE=1 pip install" in native.reason()
 
 

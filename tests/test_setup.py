@@ -27,8 +27,14 @@ def tree(tmp_path):
 
 def start(tree, *arguments, **environment):
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", *arguments]
-    return subprocess.Popen(command, cwd=tree, env={**os.environ, **environment}, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command,
+        cwd=tree,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def modules(tree):
@@ -47,10 +53,18 @@ def test_builds_for_this_interpreter_in_parallel_and_in_a_path_with_spaces(tree)
         output, _ = build.communicate()
         assert build.returncode == 0, output
     assert modules(tree) == [f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"]
-    code = ("import numpy, megalite.native as n; m = n.native(); assert m is not None, n.reason(); print(m.__file__);"
-            "print(m.build_blend(numpy.array([.3, .7]), 4)[0].tolist())")
-    output = subprocess.run([sys.executable, "-c", code], cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)},
-                            capture_output=True, text=True, check=True).stdout
+    code = (
+        "import numpy, megalite.native as n; m = n.native(); assert m is not None, n.reason(); print(m.__file__);"
+        "print(m.build_blend(numpy.array([.3, .7]), 4)[0].tolist())"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert output.splitlines() == [str(tree / "megalite" / modules(tree)[0]), "[1, 0, 1, 1]"]
 
 

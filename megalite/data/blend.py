@@ -23,7 +23,7 @@ class Blend(NamedTuple):
 
 
 def parse_data_path(items: Sequence[str], flag: str = "--data-path") -> Blend:
-    """Read ``P``, ``P P P`` or ``W P W P``: pairs when the number is even and every other item, from the first, is a number.
+    """Read ``P``, ``P P P`` or ``W P W P``: pairs when the number is even and the first item of each pair is a number.
 
     Raises :class:`ConfigError` when only some of them are numbers, and for weights that are not positive and finite.
     """
@@ -32,8 +32,10 @@ def parse_data_path(items: Sequence[str], flag: str = "--data-path") -> Blend:
         return Blend(tuple(items), None)
     for item, weight in zip(items[::2], weights):
         if weight is None or not 0 < weight < math.inf:
-            raise ConfigError(f"{flag} must be prefixes only, or WEIGHT PREFIX WEIGHT PREFIX ... with positive weights; given "
-                              f"{' '.join(items)!r}, where {item!r} is no such weight: correct it, or leave that corpus out.")
+            raise ConfigError(
+                f"{flag} must be prefixes only, or WEIGHT PREFIX WEIGHT PREFIX ... with positive weights; given "
+                f"{' '.join(items)!r}, where {item!r} is no such weight: correct it, or leave that corpus out."
+            )
     return Blend(tuple(items[1::2]), tuple(weight for weight in weights if weight is not None))
 
 
@@ -63,7 +65,9 @@ class BlendedDataset:
 
     def __init__(self, datasets: Sequence[Dataset], weights: Sequence[float], size: int, cache: IndexCache):
         if len(datasets) > MAX_DATASETS:
-            raise DataError(f"a blend may have up to {MAX_DATASETS} data sets; given {len(datasets)}: merge some of them.")
+            raise DataError(
+                f"a blend may have up to {MAX_DATASETS} data sets; given {len(datasets)}: merge some of them."
+            )
         self.datasets = list(datasets)
         shares = normalized(weights)
         indices = cache.get("blend", {"kind": "blend", "weights": shares, "size": size}, lambda: _build(shares, size))

@@ -16,7 +16,7 @@ from megalite.log import logger
 from megalite.plugins import load
 
 SURPLUS = 0.005
-"""Each data set of a blend is built with this share of samples more than it contributes, as in Megatron-LM, for the number
+"""Each data set of a blend is built with this share of samples more than it contributes, as in Megatron-LM: the number
 decides how many epochs are shuffled together, hence the order."""
 
 
@@ -41,10 +41,16 @@ def build_datasets(request: Request, num_samples: Sequence[int], kind: str = "gp
     builder = load("megalite.data.datasets", kind, "the kind of data")
     sources = _sources(request)
     if num_samples[0] and not sources[0].parts:
-        raise ConfigError("--train-data-path must be given beside --valid-data-path and --test-data-path; given none: name the "
-                          "corpora to train on.")
-    return Datasets(*(_build_split(builder, source, count, request) if count and source.parts else None
-                      for source, count in zip(sources, num_samples, strict=True)))
+        raise ConfigError(
+            "--train-data-path must be given beside --valid-data-path and --test-data-path; given none: name the "
+            "corpora to train on."
+        )
+    return Datasets(
+        *(
+            _build_split(builder, source, count, request) if count and source.parts else None
+            for source, count in zip(sources, num_samples, strict=True)
+        )
+    )
 
 
 class _Source(NamedTuple):
@@ -58,7 +64,7 @@ class _Corpora:
     """The corpora of a run, each opened, checked and fingerprinted once."""
 
     def __init__(self, request: Request):
-        self._tokenizer = request.tokenizer
+        self._vocabulary = request.vocabulary
         self._opened: dict[str, tuple[IndexedDataset, str]] = {}
 
     def part(self, prefix: str, split: str, begin: int = 0, end: int | None = None) -> Part:
@@ -72,7 +78,7 @@ class _Corpora:
 
     def _open(self, prefix: str) -> tuple[IndexedDataset, str]:
         if prefix not in self._opened:
-            check_tokenizer(prefix, self._tokenizer.vocab_size, self._tokenizer.eod, self._tokenizer.fingerprint)
+            check_tokenizer(prefix, self._vocabulary.vocab_size, self._vocabulary.eod, self._vocabulary.fingerprint)
             corpus = IndexedDataset(prefix)
             self._opened[prefix] = corpus, content_fingerprint(corpus)
         return self._opened[prefix]
@@ -99,8 +105,10 @@ def _check_flags(data: DataConfig) -> None:
     if bool(data.data_path) == bool(own_paths) or (data.split and own_paths):
         given = [name for name in ("data_path", "split") if getattr(data, name)] + own_paths
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ConfigError("data must come from --data-path, divided by --split, or from --train-data-path, --valid-data-path and "
-                          f"--test-data-path; given {flags or 'none of them'}: choose one way.")
+        raise ConfigError(
+            "data must come from --data-path, divided by --split, or from --train-data-path, --valid-data-path and "
+            f"--test-data-path; given {flags or 'none of them'}: choose one way."
+        )
 
 
 def _build_split(builder: ModuleType, source: _Source, count: int, request: Request) -> Dataset | None:
@@ -120,7 +128,7 @@ def _build_split(builder: ModuleType, source: _Source, count: int, request: Requ
 
 
 def _without_empty(source: _Source) -> _Source:
-    """Validation and test go on without corpora whose share of tokens is zero; training does not: there it is an error."""
+    """Validation and test go on without corpora whose share of tokens is zero; in training that is an error."""
     filled = [number for number, part in enumerate(source.parts) if part.num_tokens or part.split == "train"]
     for number, part in enumerate(source.parts):
         if number not in filled:

@@ -79,14 +79,16 @@ class IndexCache:
                     arrays = build()
                     _publish(entry, description, arrays)
         except OSError as error:
-            logger.info(f"index cache {self.directory} takes no files ({error.strerror}): the indices stay in memory. "
-                        "--data-cache-path names another directory.")
+            logger.info(
+                f"index cache {self.directory} takes no files ({error.strerror}): the indices stay in memory. "
+                "--data-cache-path names another directory."
+            )
             return build() if arrays is None else arrays
         return None
 
 
 def _publish(entry: str, description: str, arrays: Arrays) -> None:
-    """Write ``entry`` under another name, and rename it. The caller holds its lock, so leftovers there have no owner."""
+    """Write ``entry`` under another name, and rename it. The caller has its lock, so leftovers are nobody's."""
     partial = entry + ".partial"
     shutil.rmtree(partial, ignore_errors=True)
     os.mkdir(partial)
@@ -109,5 +111,7 @@ def _load(entry: str) -> Arrays:
     try:
         return {name.removesuffix(".npy"): np.load(os.path.join(entry, name), mmap_mode="r") for name in names}
     except (ValueError, EOFError) as error:
-        raise DataError(f"{entry} must be an index cache written by megalite; {error}: remove that directory, it will be "
-                        "built again.") from error
+        raise DataError(
+            f"{entry} must be an index cache written by megalite; {error}: remove that directory, it will be "
+            "built again."
+        ) from error

@@ -1,5 +1,6 @@
-"""What every kind of training data offers, and what a kind is given to build it. The kinds are the files of ``datasets/``,
-each with ``build(part, num_samples, request) -> Dataset``.
+"""What every kind of training data offers, and what a kind is given to build it.
+
+The kinds are the files of ``datasets/``, each with ``build(part, num_samples, request) -> Dataset``.
 """
 
 import os
@@ -11,9 +12,16 @@ import numpy as np
 from megalite.config import DataConfig
 from megalite.data.cache import IndexCache
 from megalite.data.indexed import IndexedDataset
-from megalite.data.tokenizers import Tokenizer
 
 Sample = dict[str, np.ndarray]
+
+
+class Vocabulary(Protocol):
+    """What data sets must know of a tokenizer: number of ids, end-of-document id if there is one, fingerprint."""
+
+    vocab_size: int
+    eod: int | None
+    fingerprint: str
 
 
 class Dataset(Protocol):
@@ -59,7 +67,7 @@ class Request:
     seq_length: int
     seed: int
     data: DataConfig
-    tokenizer: Tokenizer
+    vocabulary: Vocabulary
 
     def cache_for(self, prefix: str) -> IndexCache:
         """Where indices over the corpus ``prefix`` are kept."""

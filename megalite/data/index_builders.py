@@ -18,14 +18,16 @@ def sample_index_dtype(num_positions: int) -> np.dtype:
     return np.dtype(np.int32 if num_positions <= np.iinfo(np.int32).max else np.int64)
 
 
-def build_sample_index(lengths: np.ndarray, order: np.ndarray, num_samples: int, seq_length: int, extra: int = 1) -> np.ndarray:
+def build_sample_index(
+    lengths: np.ndarray, order: np.ndarray, num_samples: int, seq_length: int, extra: int = 1
+) -> np.ndarray:
     """Where each sample starts, when documents are read one after another and cut every ``seq_length`` tokens.
 
     ``lengths`` int32 ``[documents]``; ``order`` int32 or int64: document numbers in reading order. The result is
-    ``[num_samples + 1, 2]``: row k holds the position in ``order`` and the offset in that document of the first token of
-    sample k. A sample shares its last ``extra`` (0 or 1) tokens with the next one; with 0, a sample that starts where a
-    document starts is given as the end of the document before. Rows beyond the last token hold the last document and
-    its length minus ``extra``. These are Megatron-LM's conventions.
+    ``[num_samples + 1, 2]``: row k holds, for the first token of sample k, the position in ``order`` and the offset in
+    that document. A sample shares its last ``extra`` (0 or 1) tokens with the next one; with 0, a sample that starts
+    where a document starts is given as the end of the document before. Rows beyond the last token hold the last
+    document and its length minus ``extra``. These are Megatron-LM's conventions.
     """
     dtype = sample_index_dtype(len(order))
     module = native()
@@ -38,7 +40,9 @@ def build_sample_index(lengths: np.ndarray, order: np.ndarray, num_samples: int,
     return module.build_sample_index(aligned, contiguous, num_samples, seq_length, extra, dtype == np.int64, threads)
 
 
-def _sample_index_numpy(lengths: np.ndarray, order: np.ndarray, num_samples: int, seq_length: int, extra: int) -> np.ndarray:
+def _sample_index_numpy(
+    lengths: np.ndarray, order: np.ndarray, num_samples: int, seq_length: int, extra: int
+) -> np.ndarray:
     ends = np.cumsum(lengths[order], dtype=np.int64)
     starts = np.arange(num_samples + 1, dtype=np.int64) * seq_length
     # The document of the last token that sample k - 1 reads.

@@ -18,8 +18,9 @@ from megalite.errors import DataError
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 HEADER = struct.Struct("<9sQBQQ")
-DTYPES = {code: np.dtype(name) for code, name in
-          enumerate(("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), start=1)}
+DTYPES = {
+    code: np.dtype(name) for code, name in enumerate(("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), start=1)
+}
 """The dtype codes of the format. Note that 6 is float64 and 7 float32."""
 
 
@@ -34,7 +35,7 @@ def idx_path(prefix: str) -> str:
 
 
 def optimal_dtype(vocab_size: int) -> np.dtype:
-    """The dtype in which ids of a vocabulary are stored: uint16 below 65500 entries, else int32 (Megatron-LM's rule)."""
+    """The dtype for the ids of a vocabulary: uint16 below 65500 entries, else int32 (Megatron-LM's rule)."""
     return np.dtype("<u2") if vocab_size < 65500 else np.dtype("<i4")
 
 
@@ -66,25 +67,33 @@ def read_header(prefix: str) -> Header:
     """Read and check the fixed part of an index against the rules of the format and the size of the file."""
     path = idx_path(prefix)
     if not os.path.exists(path):
-        raise DataError(f"{path} must exist for --data-path {prefix}: give the prefix without .bin or .idx, or write the "
-                        "corpus with tools/preprocess_data.py.")
+        raise DataError(
+            f"{path} must exist for --data-path {prefix}: give the prefix without .bin or .idx, or write the "
+            "corpus with tools/preprocess_data.py."
+        )
     with open(path, "rb") as file:
         raw = file.read(HEADER.size)
     size = os.path.getsize(path)
     if len(raw) < HEADER.size:
-        raise DataError(f"{path} must hold at least {HEADER.size} bytes; it holds {size}: it was cut short, write it again.")
+        raise DataError(
+            f"{path} must hold at least {HEADER.size} bytes; it holds {size}: it was cut short, write it again."
+        )
     magic, version, code, num_sequences, num_document_indices = HEADER.unpack(raw)
     if magic != MAGIC:
         raise DataError(f"{path} must start with {MAGIC!r}; it starts with {magic!r}: it is no index of this format.")
     if version != VERSION:
-        raise DataError(f"{path} must be of version {VERSION}; it says {version}: it is damaged, or was written on a "
-                        "big-endian machine.")
+        raise DataError(
+            f"{path} must be of version {VERSION}; it says {version}: it is damaged, or was written on a "
+            "big-endian machine."
+        )
     if code not in DTYPES:
         raise DataError(f"{path} must have a dtype code from 1 to {len(DTYPES)}; it says {code}: it is damaged.")
     header = Header(DTYPES[code], num_sequences, num_document_indices)
     if size not in (header.modes_at, header.modes_at + num_sequences):
-        raise DataError(f"{path} must hold {header.modes_at} bytes for its {num_sequences} sequences and "
-                        f"{num_document_indices} document indices; it holds {size}: it is damaged, write it again.")
+        raise DataError(
+            f"{path} must hold {header.modes_at} bytes for its {num_sequences} sequences and "
+            f"{num_document_indices} document indices; it holds {size}: it is damaged, write it again."
+        )
     return header
 
 
@@ -117,8 +126,10 @@ class IndexedDataset:
         self.prefix = os.fspath(prefix)
         self.header = header = read_header(self.prefix)
         if not os.path.exists(bin_path(self.prefix)):
-            raise DataError(f"{bin_path(self.prefix)} must exist beside {idx_path(self.prefix)}: restore it, or write the "
-                            "corpus again.")
+            raise DataError(
+                f"{bin_path(self.prefix)} must exist beside {idx_path(self.prefix)}: restore it, or write the "
+                "corpus again."
+            )
         index = MmapReader(idx_path(self.prefix))
         self.sequence_lengths = index.read(np.dtype("<i4"), header.num_sequences, HEADER.size)
         self._pointers = index.read(np.dtype("<i8"), header.num_sequences, header.pointers_at)
@@ -154,7 +165,9 @@ class IndexedDataset:
         if length is None:
             length = available - offset
         if offset < 0 or length < 0 or offset + length > available:
-            raise IndexError(f"sequence {index} of {self.prefix} has {available} tokens; asked for {length} from {offset} on")
+            raise IndexError(
+                f"sequence {index} of {self.prefix} has {available} tokens; asked for {length} from {offset} on"
+            )
         start = int(self._pointers[index]) + offset * self.dtype.itemsize
         if start < 0 or start + length * self.dtype.itemsize > self._tokens.size:
             raise self._damaged(f"sequence {index} lies at bytes {start} to {start + length * self.dtype.itemsize}")
@@ -174,8 +187,10 @@ class IndexedDataset:
         expected = pointers(self.sequence_lengths, self.dtype.itemsize)
         wrong = np.flatnonzero(self._pointers != expected)
         if len(wrong):
-            raise self._damaged(f"sequence {wrong[0]} must start at byte {expected[wrong[0]]}, the index says "
-                                f"{self._pointers[wrong[0]]}")
+            raise self._damaged(
+                f"sequence {wrong[0]} must start at byte {expected[wrong[0]]}, the index says "
+                f"{self._pointers[wrong[0]]}"
+            )
         falls = np.flatnonzero(np.diff(self.document_indices) < 0)
         if len(falls):
             raise self._damaged(f"document {falls[0] + 1} starts before document {falls[0]}")
@@ -185,7 +200,9 @@ class IndexedDataset:
         documents = self.document_indices
         if not len(documents) or documents[0] != 0 or documents[-1] != len(self):
             ends = f"run from {documents[0]} to {documents[-1]}" if len(documents) else "are missing"
-            raise self._damaged(f"the document indices must run from 0 to the number of sequences, {len(self)}; they {ends}")
+            raise self._damaged(
+                f"the document indices must run from 0 to the number of sequences, {len(self)}; they {ends}"
+            )
         end = 0
         if len(self):
             end = int(self._pointers[-1]) + int(self.sequence_lengths[-1]) * self.dtype.itemsize
@@ -193,8 +210,10 @@ class IndexedDataset:
             raise self._damaged(f"the index speaks of {end} bytes of tokens")
 
     def _damaged(self, what: str) -> DataError:
-        return DataError(f"{idx_path(self.prefix)} and {bin_path(self.prefix)} ({self._tokens.size} bytes) must describe the "
-                         f"same tokens; {what}: a file is damaged or from another run, write the corpus again.")
+        return DataError(
+            f"{idx_path(self.prefix)} and {bin_path(self.prefix)} ({self._tokens.size} bytes) must describe the "
+            f"same tokens; {what}: a file is damaged or from another run, write the corpus again."
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return IndexedDataset, (self.prefix,)

@@ -24,15 +24,17 @@ class IndexedDatasetBuilder:
     """Writes the corpus ``PREFIX``. Use it as a context manager, which drops everything when the block fails.
 
     A document is a run of sequences: ``add_item`` adds a sequence to the open document and ``end_document`` closes
-    it; ``add_document`` does both. ``dtype`` is one of the format's, usually :func:`megalite.data.indexed.optimal_dtype`.
+    it; ``add_document`` does both. ``dtype`` is one of the format's, usually ``indexed.optimal_dtype(vocab_size)``.
     """
 
     def __init__(self, prefix: str | os.PathLike[str], dtype: Any, multimodal: bool = False):
         self.prefix = os.fspath(prefix)
         self.dtype = np.dtype(dtype).newbyteorder("<")
         if self.dtype not in DTYPES.values():
-            raise DataError(f"the dtype of a corpus must be one of {', '.join(d.name for d in DTYPES.values())}; "
-                            f"given {np.dtype(dtype).name}.")
+            raise DataError(
+                f"the dtype of a corpus must be one of {', '.join(d.name for d in DTYPES.values())}; "
+                f"given {np.dtype(dtype).name}."
+            )
         self._lengths = array("i")
         self._document_indices = array("q", [0])
         self._modes = array("b") if multimodal else None
@@ -41,8 +43,10 @@ class IndexedDatasetBuilder:
         try:
             descriptor = open_locked(self._partial, wait=False)
         except BlockingIOError as error:
-            raise DataError(f"{self._partial} must have one writer; another process is writing it: let that one end, or choose "
-                            "another prefix.") from error
+            raise DataError(
+                f"{self._partial} must have one writer; another process is writing it: let that one end, or choose "
+                "another prefix."
+            ) from error
         os.ftruncate(descriptor, 0)
         self._file = os.fdopen(descriptor, "wb", buffering=1 << 20)
 
@@ -66,7 +70,9 @@ class IndexedDatasetBuilder:
     def add_document(self, tokens: Any, lengths: Sequence[int], modes: Sequence[int] | None = None) -> None:
         """Add a document of ``len(lengths)`` sequences whose ids are ``tokens``, one sequence after another."""
         if sum(lengths) != len(tokens):
-            raise DataError(f"the lengths of a document's sequences must sum to its {len(tokens)} tokens; given {list(lengths)}.")
+            raise DataError(
+                f"the lengths of a document's sequences must sum to its {len(tokens)} tokens; given {list(lengths)}."
+            )
         self._write(tokens)
         for length, mode in zip(lengths, modes or [0] * len(lengths), strict=True):
             self._append(length, mode)
@@ -77,8 +83,10 @@ class IndexedDatasetBuilder:
         how many of the sequences each document holds.
         """
         if lengths.sum(dtype=np.int64) != len(tokens) or document_sequences.sum(dtype=np.int64) != len(lengths):
-            raise DataError(f"the lengths of {len(lengths)} sequences must sum to the {len(tokens)} tokens, and the sequences "
-                            f"of {len(document_sequences)} documents to all sequences.")
+            raise DataError(
+                f"the lengths of {len(lengths)} sequences must sum to the {len(tokens)} tokens, and the sequences "
+                f"of {len(document_sequences)} documents to all sequences."
+            )
         assert self._modes is None, "the sequences of a multimodal corpus have modes: use add_document"
         assert self._document_indices[-1] == len(self._lengths), "the open document must be ended first"
         self._write(tokens)
@@ -90,10 +98,14 @@ class IndexedDatasetBuilder:
         """Append the whole corpus ``prefix``."""
         other = IndexedDataset(prefix)
         if other.dtype != self.dtype:
-            raise DataError(f"corpora of one merge must share their dtype: {other.prefix} has {other.dtype.name}, "
-                            f"{self.prefix} has {self.dtype.name}.")
+            raise DataError(
+                f"corpora of one merge must share their dtype: {other.prefix} has {other.dtype.name}, "
+                f"{self.prefix} has {self.dtype.name}."
+            )
         if (other.sequence_modes is None) != (self._modes is None):
-            raise DataError(f"corpora of one merge must all be multimodal or none: {other.prefix} differs from {self.prefix}.")
+            raise DataError(
+                f"corpora of one merge must all be multimodal or none: {other.prefix} differs from {self.prefix}."
+            )
         other.validate()
         self._document_indices.frombytes((other.document_indices[1:] + len(self._lengths)).astype("=i8").tobytes())
         self._lengths.frombytes(other.sequence_lengths.astype("=i4").tobytes())
@@ -151,8 +163,10 @@ class IndexedDatasetBuilder:
             limits = np.iinfo(self.dtype)
             for extreme in (int(ids.min()), int(ids.max())):
                 if not max(limits.min, 0) <= extreme <= limits.max:
-                    raise DataError(f"token ids of {self.prefix} must lie in 0..{limits.max} to be stored as {self.dtype.name}; "
-                                    f"given {extreme}: check the tokenizer, or choose the dtype by its vocabulary size.")
+                    raise DataError(
+                        f"token ids of {self.prefix} must lie in 0..{limits.max} to be stored as {self.dtype.name}; "
+                        f"given {extreme}: check the tokenizer, or choose the dtype by its vocabulary size."
+                    )
         self._file.write(ids.astype(self.dtype).tobytes())
 
     def _write_index(self, path: str) -> None:

@@ -15,24 +15,28 @@ Batch = dict[str, torch.Tensor]
 class BatchLoader:
     """Turns sample numbers into micro-batches, and holds no other state: the caller says which samples come when.
 
-    A micro-batch has the ``fields`` of the data set that are asked for, each ``[b, ...]``, and ``sample_ids`` int64 ``[b]``,
-    the samples' numbers. Samples from ``num_samples`` on are padding without loss, so that every micro-batch is full
-    whatever the number of samples. With ``fields`` empty nothing is read. ``num_workers`` threads read ahead; with 0,
-    reading happens when a batch is asked for. Neither shows in the batches.
+    A micro-batch has those fields of the samples that are asked for, each ``[b, ...]``, and ``sample_ids``, int64
+    ``[b]``: the samples' numbers. Samples from ``num_samples`` on are padding without loss, so that every micro-batch is
+    full whatever the number of samples. With ``fields`` empty nothing is read. ``num_workers`` threads read ahead; with
+    0, reading happens when a batch is asked for. Neither shows in the batches.
     """
 
-    def __init__(self, dataset: Dataset, num_samples: int, fields: Collection[str], device: torch.device, num_workers: int = 0):
+    def __init__(
+        self, dataset: Dataset, num_samples: int, fields: Collection[str], device: torch.device, num_workers: int = 0
+    ):
         if num_samples > len(dataset):
-            raise DataError(f"the data must hold the {num_samples} samples of the run; it holds {len(dataset)}: build it for more.")
+            raise DataError(
+                f"the data must hold the {num_samples} samples of the run; it holds {len(dataset)}: build it for more."
+            )
         self._dataset = dataset
         self._num_samples = num_samples
         self._fields = sorted(set(fields) - {"sample_ids"})
         self._device = device
-        self._pool = ThreadPoolExecutor(num_workers, "megalite-loader") if num_workers else None
+        self._pool = ThreadPoolExecutor(num_workers, "megalite-loader") if num_workers and self._fields else None
         self._ahead: dict[range, Future[Batch]] = {}
 
     def load(self, samples: Sequence[range], ahead: Sequence[range] = ()) -> list[Batch]:
-        """One micro-batch for each range of sample numbers; then start reading ``ahead``, which the next call will ask for.
+        """One micro-batch for each range of sample numbers; then start reading ``ahead``, what the next call will want.
 
         Raises what reading raised, in whichever thread.
         """
@@ -42,7 +46,9 @@ class BatchLoader:
         batches = [reading[numbers].result() if numbers in reading else self._read(numbers) for numbers in samples]
         if self._pool is not None:
             self._ahead = {numbers: self._pool.submit(self._read, numbers) for numbers in ahead}
-        return [{name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()} for batch in batches]
+        return [
+            {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()} for batch in batches
+        ]
 
     def close(self) -> None:
         """End the threads; whatever was read ahead is dropped."""
@@ -56,8 +62,10 @@ class BatchLoader:
             try:
                 samples = [self._dataset[n] if n < self._num_samples else self._dataset.padding() for n in numbers]
             except OSError as error:
-                raise DataError(f"samples {numbers.start}..{numbers.stop - 1} must be readable; {error}: check the storage of the "
-                                "data.") from error
+                raise DataError(
+                    f"samples {numbers.start}..{numbers.stop - 1} must be readable; {error}: check the storage of the "
+                    "data."
+                ) from error
             batch |= {name: torch.from_numpy(np.stack([sample[name] for sample in samples])) for name in self._fields}
         if self._device.type == "cuda":
             batch = {name: tensor.pin_memory() for name, tensor in batch.items()}

@@ -1,8 +1,8 @@
 """From documents to GPT samples: epochs, the order of documents, where samples start, the order of samples.
 
 Documents are shuffled, read one after another as a single stream of tokens, and the stream is cut into samples of
-``seq_length + 1`` tokens, each of which starts with the last token of the one before. The samples are then shuffled. For
-a given seed all of it equals Megatron-LM's ``GPTDataset``, bit for bit.
+``seq_length + 1`` tokens, each of which starts with the last token of the one before. The samples are then shuffled.
+For a given seed all of it equals Megatron-LM's ``GPTDataset``, bit for bit.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 from megalite.data.index_builders import build_sample_index
 
 FINAL_EPOCH_SHARE = 0.80
-"""A last epoch of which less than this share is read is shuffled apart, or its few documents would crowd out the others'."""
+"""A last epoch of which less than this share is needed is shuffled apart, so that those before it are read in full."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Packing:
 
     @property
     def samples_before_final_epoch(self) -> int:
-        """Samples that end before the last epoch does begin."""
+        """Samples that end before the last epoch begins."""
         return self.samples_in(self.num_epochs - 1)
 
     def samples_in(self, num_epochs: int) -> int:

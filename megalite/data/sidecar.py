@@ -55,8 +55,10 @@ def read_sidecar(prefix: str) -> Sidecar | None:
         with open(path, encoding="utf-8") as file:
             return Sidecar(**json.load(file))
     except (ValueError, TypeError) as error:
-        raise DataError(f"{path} must be a description written beside the corpus by megalite; {error}: write the corpus "
-                        "again, or remove the file to go without it.") from error
+        raise DataError(
+            f"{path} must be a description written beside the corpus by megalite; {error}: write the corpus "
+            "again, or remove the file to go without it."
+        ) from error
 
 
 def check_tokenizer(prefix: str, vocab_size: int, eod: int | None, tokenizer: str | None = None) -> None:
@@ -69,5 +71,7 @@ def check_tokenizer(prefix: str, vocab_size: int, eod: int | None, tokenizer: st
         compared.append(("tokenizer fingerprint", sidecar.tokenizer, tokenizer))
     differing = [f"{what} {stored} (now {given})" for what, stored, given in compared if stored != given]
     if differing:
-        raise DataError(f"{prefix} must be read with the tokenizer that wrote it, which has {', '.join(differing)}: give that "
-                        "tokenizer, or binarize the text again.")
+        raise DataError(
+            f"{prefix} must be read with the tokenizer that wrote it, which has {', '.join(differing)}: give that "
+            "tokenizer, or binarize the text again."
+        )

@@ -19,8 +19,10 @@ def parse_split(text: str) -> tuple[float, float, float]:
     shares = [float(field) for field in fields if _NUMBER.fullmatch(field)]
     total = sum(shares)
     if len(shares) != len(fields) or len(fields) > len(SPLITS) or not 0 < total < math.inf:
-        raise ConfigError("--split must be one to three non-negative numbers, separated by commas, with a positive sum: the "
-                          f"shares of train, valid and test; given {text!r}: write for example 969,30,1.")
+        raise ConfigError(
+            "--split must be one to three non-negative numbers, separated by commas, with a positive sum: the "
+            f"shares of train, valid and test; given {text!r}: write for example 969,30,1."
+        )
     shares += [0.0] * (len(SPLITS) - len(shares))
     return tuple(share / total for share in shares)
 

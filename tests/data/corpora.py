@@ -12,10 +12,10 @@ VECTORS = json.loads((Path(__file__).parent.parent / "golden" / "megatron_datase
 EOD = 99
 
 
-class FakeTokenizer:
-    """As much of a tokenizer as data sets look at."""
+class FakeVocabulary:
+    """As much of a tokenizer as data sets look at, in which ids are below 100 in name only."""
 
-    name, vocab_size, eod, fingerprint = "fake", 100, EOD, "0123"
+    vocab_size, eod, fingerprint = 100, EOD, "0123"
 
 
 def write_corpus(prefix, documents: Iterable[Sequence[int]], dtype="uint16", sidecar=None) -> str:
@@ -28,7 +28,7 @@ def write_corpus(prefix, documents: Iterable[Sequence[int]], dtype="uint16", sid
 
 
 def numbered(lengths: Iterable[int]) -> list[list[int]]:
-    """Documents of these lengths whose ids count up through the whole corpus, so that every token is known by its id."""
+    """Documents of these lengths whose ids count up through the whole corpus, so that each token is known by its id."""
     documents, first = [], 0
     for length in lengths:
         documents.append(list(range(first, first + length)))
@@ -36,5 +36,5 @@ def numbered(lengths: Iterable[int]) -> list[list[int]]:
     return documents
 
 
-def request(seq_length=4, seed=1234, tokenizer=None, **data) -> Request:
-    return Request(seq_length, seed, DataConfig(**data), tokenizer or FakeTokenizer())
+def request(seq_length=4, seed=1234, vocabulary=None, **data) -> Request:
+    return Request(seq_length, seed, DataConfig(**data), vocabulary or FakeVocabulary())

@@ -24,27 +24,33 @@ class Numbers:
         return {"tokens": np.array([self.name, -1])}
 
 
-@pytest.mark.parametrize("items, blend", [
-    (["a"], Blend(("a",), None)),
-    (["a", "b"], Blend(("a", "b"), None)),
-    (["a", "b", "c"], Blend(("a", "b", "c"), None)),
-    (["0.3", "a", "0.7", "b"], Blend(("a", "b"), (0.3, 0.7))),
-    (["1", "a"], Blend(("a",), (1.0,))),
-    (["1e-1", "a", "2", "3"], Blend(("a", "3"), (0.1, 2.0))),
-    (["1", "2", "3"], Blend(("1", "2", "3"), None)),
-])
+@pytest.mark.parametrize(
+    "items, blend",
+    [
+        (["a"], Blend(("a",), None)),
+        (["a", "b"], Blend(("a", "b"), None)),
+        (["a", "b", "c"], Blend(("a", "b", "c"), None)),
+        (["0.3", "a", "0.7", "b"], Blend(("a", "b"), (0.3, 0.7))),
+        (["1", "a"], Blend(("a",), (1.0,))),
+        (["1e-1", "a", "2", "3"], Blend(("a", "3"), (0.1, 2.0))),
+        (["1", "2", "3"], Blend(("1", "2", "3"), None)),
+    ],
+)
 def test_data_path_rules(items, blend):
     assert parse_data_path(items) == blend
 
 
-@pytest.mark.parametrize("items, culprit", [
-    (["0.3", "a", "b", "0.7"], "'b'"),
-    (["a", "x", "0.7", "b"], "'a'"),
-    (["0", "a", "1", "b"], "'0'"),
-    (["1", "a", "-1", "b"], "'-1'"),
-    (["nan", "a"], "'nan'"),
-    (["inf", "a"], "'inf'"),
-])
+@pytest.mark.parametrize(
+    "items, culprit",
+    [
+        (["0.3", "a", "b", "0.7"], "'b'"),
+        (["a", "x", "0.7", "b"], "'a'"),
+        (["0", "a", "1", "b"], "'0'"),
+        (["1", "a", "-1", "b"], "'-1'"),
+        (["nan", "a"], "'nan'"),
+        (["inf", "a"], "'inf'"),
+    ],
+)
 def test_bad_weights_are_refused_by_name(items, culprit):
     with pytest.raises(ConfigError, match="--valid-data-path must be prefixes only, or WEIGHT PREFIX") as error:
         parse_data_path(items, "--valid-data-path")
@@ -54,7 +60,9 @@ def test_bad_weights_are_refused_by_name(items, culprit):
 @pytest.mark.parametrize("vector", VECTORS["build_blending_indices"])
 def test_blend_takes_each_data_sets_samples_in_order(tmp_path, vector):
     datasets = [Numbers(d) for d in range(len(vector["weights"]))]
-    blend = BlendedDataset(datasets, [10 * weight for weight in vector["weights"]], vector["size"], IndexCache(tmp_path))
+    blend = BlendedDataset(
+        datasets, [10 * weight for weight in vector["weights"]], vector["size"], IndexCache(tmp_path)
+    )
     expected = list(zip(vector["dataset_index"], vector["dataset_sample_index"]))
     assert [tuple(sample["tokens"]) for sample in blend] == expected
     assert blend.padding()["tokens"].tolist() == [0, -1]

@@ -8,14 +8,17 @@ from megalite.data.blend import BlendedDataset
 from megalite.data.build import build_datasets
 from megalite.data.sidecar import Sidecar
 from megalite.errors import ConfigError, DataError
-from tests.data.corpora import FakeTokenizer, numbered, request, write_corpus
+from tests.data.corpora import FakeVocabulary, numbered, request, write_corpus
 
 
 @pytest.fixture
 def prefixes(tmp_path):
     """Two corpora of 1000 documents of 10 tokens, whose ids tell which corpus and document they are from."""
     documents = [[document] * 10 for document in range(1000)]
-    return [write_corpus(tmp_path / "a", documents), write_corpus(tmp_path / "b", [[d[0] + 1000] * 10 for d in documents])]
+    return [
+        write_corpus(tmp_path / "a", documents),
+        write_corpus(tmp_path / "b", [[d[0] + 1000] * 10 for d in documents]),
+    ]
 
 
 def ids(dataset, count=None):
@@ -30,8 +33,9 @@ def test_splits_read_their_own_documents(prefixes):
 
 def test_the_default_split_is_megatrons(prefixes):
     datasets = build_datasets(request(5, data_path=prefixes[:1]), (10, 10, 1))
-    assert [ids(dataset) <= set(part) for dataset, part in
-            zip(datasets, (range(969), range(969, 999), range(999, 1000)))] == [True] * 3
+    assert [
+        ids(dataset) <= set(part) for dataset, part in zip(datasets, (range(969), range(969, 999), range(999, 1000)))
+    ] == [True] * 3
 
 
 def test_splits_of_which_nothing_is_wanted_are_not_built(prefixes):
@@ -63,15 +67,20 @@ def test_one_prefix_with_a_weight_is_no_blend(prefixes):
 
 
 def test_splits_with_paths_of_their_own(prefixes):
-    datasets = build_datasets(request(5, train_data_path=("1", prefixes[0], "1", prefixes[1]), valid_data_path=prefixes[1:]), (10, 10, 10))
+    datasets = build_datasets(
+        request(5, train_data_path=("1", prefixes[0], "1", prefixes[1]), valid_data_path=prefixes[1:]), (10, 10, 10)
+    )
     assert len(ids(datasets.train)) > 1 and ids(datasets.valid) <= set(range(1000, 2000)) and datasets.test is None
 
 
-@pytest.mark.parametrize("data, given", [
-    ({}, "given none of them"),
-    ({"data_path": ("p",), "valid_data_path": ("q",)}, "given --data-path and --valid-data-path"),
-    ({"split": "1,1,1", "train_data_path": ("q",)}, "given --split and --train-data-path"),
-])
+@pytest.mark.parametrize(
+    "data, given",
+    [
+        ({}, "given none of them"),
+        ({"data_path": ("p",), "valid_data_path": ("q",)}, "given --data-path and --valid-data-path"),
+        ({"split": "1,1,1", "train_data_path": ("q",)}, "given --split and --train-data-path"),
+    ],
+)
 def test_contradicting_flags_are_refused(data, given):
     with pytest.raises(ConfigError, match=given):
         build_datasets(request(5, **data), (1, 0, 0))
@@ -91,12 +100,17 @@ def test_an_unknown_kind_lists_the_kinds(prefixes):
 def test_an_empty_training_split_is_an_error_and_an_empty_validation_split_a_warning(tmp_path, caplog):
     caplog.set_level(logging.INFO, "megalite")
     prefix = write_corpus(tmp_path / "c", numbered([5] * 9))
-    with pytest.raises(DataError, match=r"train split of .*c \(sequences 0..0 of 9\) must have at least 1 tokens; it has 0"):
+    with pytest.raises(
+        DataError, match=r"train split of .*c \(sequences 0..0 of 9\) must have at least 1 tokens; it has 0"
+    ):
         build_datasets(request(4, data_path=(prefix,), split="1,98,1"), (1, 0, 0))
     caplog.clear()
     datasets = build_datasets(request(4, data_path=(prefix,), split="98,1,1"), (1, 1, 0))
     assert datasets.valid is None
-    assert "warning: the valid split" in caplog.text and "sequences 9..9 of 9) holds no tokens and is left out" in caplog.text
+    assert (
+        "warning: the valid split" in caplog.text
+        and "sequences 9..9 of 9) holds no tokens and is left out" in caplog.text
+    )
     assert "test split" not in caplog.text
 
 
@@ -110,10 +124,10 @@ def test_a_blend_goes_on_without_an_empty_validation_part(prefixes, tmp_path):
 def test_the_tokenizer_is_checked_against_the_corpus(tmp_path):
     prefix = write_corpus(tmp_path / "c", numbered([30]), sidecar=Sidecar("0123", 100, 99, True))
     build_datasets(request(4, data_path=(prefix,), split="1"), (1, 0, 0))
-    other = FakeTokenizer()
+    other = FakeVocabulary()
     other.eod = 2
     with pytest.raises(DataError, match=r"end-of-document id 99 \(now 2\)"):
-        build_datasets(request(4, tokenizer=other, data_path=(prefix,), split="1"), (1, 0, 0))
+        build_datasets(request(4, vocabulary=other, data_path=(prefix,), split="1"), (1, 0, 0))
 
 
 def test_a_missing_corpus_is_named(tmp_path):
@@ -135,7 +149,9 @@ def test_data_rewritten_in_place_gets_new_indices(tmp_path):
 def test_caches_lie_beside_the_corpus_or_where_asked(prefixes, tmp_path):
     build_datasets(request(5, data_path=prefixes[:1]), (10, 0, 0))
     assert [name.split("-")[:2] for name in os.listdir(tmp_path / "cache")] == [["gpt", "train"]]
-    build_datasets(request(5, data_path=("1", prefixes[0], "1", prefixes[1]), data_cache_path=str(tmp_path / "mine")), (10, 0, 0))
+    build_datasets(
+        request(5, data_path=("1", prefixes[0], "1", prefixes[1]), data_cache_path=str(tmp_path / "mine")), (10, 0, 0)
+    )
     kinds = sorted(name.split("-")[0] for name in os.listdir(tmp_path / "mine"))
     assert kinds == ["blend", "gpt", "gpt"] and len(os.listdir(tmp_path / "cache")) == 1
 
@@ -156,7 +172,12 @@ def test_the_fingerprint_tells_a_changed_mix(prefixes):
     a, b = prefixes
     base = fingerprint(data_path=("1", a, "1", b))
     assert fingerprint(data_path=("2", a, "2", b)) == base
-    changed = [fingerprint(data_path=("1", a, "2", b)), fingerprint(data_path=("1", a, "1", b, "1", b)), fingerprint(data_path=(a,)),
-               fingerprint(data_path=("1", a, "1", b), seq_length=6), fingerprint(data_path=("1", a, "1", b), seed=1),
-               fingerprint(data_path=("1", a, "1", b), split="90,10")]
+    changed = [
+        fingerprint(data_path=("1", a, "2", b)),
+        fingerprint(data_path=("1", a, "1", b, "1", b)),
+        fingerprint(data_path=(a,)),
+        fingerprint(data_path=("1", a, "1", b), seq_length=6),
+        fingerprint(data_path=("1", a, "1", b), seed=1),
+        fingerprint(data_path=("1", a, "1", b), split="90,10"),
+    ]
     assert len({base, *changed}) == 7

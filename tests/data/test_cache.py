@@ -40,7 +40,11 @@ def test_builds_once_and_maps_afterwards(tmp_path):
         assert arrays["numbers"].tolist() == [0, 1, 2, 3, 4] and arrays["squares"].tolist() == [0, 1, 4, 9, 16]
         assert isinstance(arrays["numbers"], np.memmap)
     (entry,) = entries(tmp_path / "cache")
-    assert entry.startswith("test-") and entries(tmp_path / "cache" / entry) == ["key.json", "numbers.npy", "squares.npy"]
+    assert entry.startswith("test-") and entries(tmp_path / "cache" / entry) == [
+        "key.json",
+        "numbers.npy",
+        "squares.npy",
+    ]
     assert json.loads((tmp_path / "cache" / entry / "key.json").read_text()) == {"format": 1, **KEY}
 
 
@@ -139,13 +143,16 @@ def test_the_fingerprint_is_of_the_content_and_not_of_the_place(tmp_path):
     assert fingerprint(str(tmp_path / "copy")) == first
 
 
-@pytest.mark.parametrize("documents, dtype", [
-    ([[1, 2, 3], [4, 5], [6, 7, 8, 0]], "uint16"),
-    ([[1, 2, 3, 4], [5], [6, 7, 8, 9]], "uint16"),
-    ([[1, 2, 3], [4, 5], [6, 7, 8]], "uint16"),
-    (DOCUMENTS, "int32"),
-    ([], "uint16"),
-])
+@pytest.mark.parametrize(
+    "documents, dtype",
+    [
+        ([[1, 2, 3], [4, 5], [6, 7, 8, 0]], "uint16"),
+        ([[1, 2, 3, 4], [5], [6, 7, 8, 9]], "uint16"),
+        ([[1, 2, 3], [4, 5], [6, 7, 8]], "uint16"),
+        (DOCUMENTS, "int32"),
+        ([], "uint16"),
+    ],
+)
 def test_the_fingerprint_tells_data_rewritten_in_place(tmp_path, documents, dtype):
     before = fingerprint(write_corpus(tmp_path / "a", DOCUMENTS))
     assert fingerprint(write_corpus(tmp_path / "a", documents, dtype)) != before

@@ -30,8 +30,13 @@ def walked_sample_index(lengths, order, num_samples, seq_length, extra):
 
 @pytest.mark.parametrize("vector", VECTORS["build_sample_idx"])
 def test_sample_index_equals_megatrons(path, vector):
-    result = build_sample_index(np.array(vector["sizes"], np.int32), np.array(vector["document_idx"], np.int32),
-                                len(vector["result"]) - 1, vector["seq_length"], vector["add_extra"])
+    result = build_sample_index(
+        np.array(vector["sizes"], np.int32),
+        np.array(vector["document_idx"], np.int32),
+        len(vector["result"]) - 1,
+        vector["seq_length"],
+        vector["add_extra"],
+    )
     assert result.tolist() == vector["result"] and result.dtype == np.int32
 
 
@@ -44,7 +49,9 @@ def test_both_sample_indices_follow_the_definition(lengths, data, seq_length, ex
     for module in ("1", "0"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("MEGALITE_NATIVE", module)
-            result = build_sample_index(np.array(lengths, np.int32), np.array(order, np.int32), num_samples, seq_length, extra)
+            result = build_sample_index(
+                np.array(lengths, np.int32), np.array(order, np.int32), num_samples, seq_length, extra
+            )
         assert [tuple(row) for row in result.tolist()] == expected
 
 
@@ -65,13 +72,21 @@ def test_token_counts_beyond_int32_and_float32(path):
     seq_length = 10**9 + 7
     num_samples = (5 * (2**31 - 1) - 1) // seq_length
     result = build_sample_index(lengths, np.arange(5, dtype=np.int32), num_samples, seq_length)
-    assert [(row[0] * (2**31 - 1)) + row[1] for row in result.tolist()] == [k * seq_length for k in range(num_samples + 1)]
+    assert [(row[0] * (2**31 - 1)) + row[1] for row in result.tolist()] == [
+        k * seq_length for k in range(num_samples + 1)
+    ]
 
 
 def test_mapped_unaligned_lengths_are_read_right(path):
     raw = np.frombuffer(b"\0" + np.array([5, 3, 9], np.int32).tobytes(), np.uint8)
     lengths = np.frombuffer(raw.data, np.int32, 3, 1)
-    assert build_sample_index(lengths, np.arange(3, dtype=np.int32), 4, 4).tolist() == [[0, 0], [0, 4], [2, 0], [2, 4], [2, 8]]
+    assert build_sample_index(lengths, np.arange(3, dtype=np.int32), 4, 4).tolist() == [
+        [0, 0],
+        [0, 4],
+        [2, 0],
+        [2, 4],
+        [2, 8],
+    ]
 
 
 @pytest.mark.parametrize("positions, dtype", [(2**31 - 1, np.int32), (2**31, np.int64), (30_000_000 * 100, np.int64)])

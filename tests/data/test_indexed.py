@@ -63,12 +63,15 @@ def test_get_reads_a_part(prefix):
     assert [dataset.num_tokens(*bounds) for bounds in ((0, 3), (0, 1), (1, 3), (3, 3))] == [9, 3, 6, 0]
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ((3,), "has 3 sequences; asked for number 3"),
-    ((-4,), "has 3 sequences"),
-    ((0, 2, 2), "has 3 tokens; asked for 2 from 2 on"),
-    ((0, -1, 1), "asked for 1 from -1 on"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((3,), "has 3 sequences; asked for number 3"),
+        ((-4,), "has 3 sequences"),
+        ((0, 2, 2), "has 3 tokens; asked for 2 from 2 on"),
+        ((0, -1, 1), "asked for 1 from -1 on"),
+    ],
+)
 def test_get_outside_is_an_error(prefix, arguments, message):
     with pytest.raises(IndexError, match=message):
         IndexedDataset(prefix).get(*arguments)
@@ -90,24 +93,41 @@ def test_an_empty_corpus_can_be_opened(tmp_path):
     dataset.validate()
 
 
-@pytest.mark.parametrize("offset, data, message", [
-    (0, b"MXIDIDX", r"must start with b'MMIDIDX\\x00\\x00'; it starts with b'MXIDIDX"),
-    (9, struct.pack(">Q", 1), r"must be of version 1; it says 72057594037927936: it is damaged, or was written on a big-endian"),
-    (17, b"\x09", r"dtype code from 1 to 8; it says 9"),
-    (18, struct.pack("<Q", 4), r"must hold 114 bytes for its 4 sequences and 4 document indices; it holds 102"),
-    (18, struct.pack("<Q", 2**60), r"it holds 102"),
-    (94, struct.pack("<q", 7), r"document indices must run from 0 to the number of sequences, 3; they run from 0 to 7"),
-    (70, struct.pack("<q", 1), r"document indices must run .* they run from 1 to 3"),
-    (42, struct.pack("<i", 5), r"c.*\.bin \(18 bytes\) must describe the same tokens; the index speaks of 20 bytes"),
-    (62, struct.pack("<q", 4), r"the index speaks of 12 bytes"),
-])
+@pytest.mark.parametrize(
+    "offset, data, message",
+    [
+        (0, b"MXIDIDX", r"must start with b'MMIDIDX\\x00\\x00'; it starts with b'MXIDIDX"),
+        (
+            9,
+            struct.pack(">Q", 1),
+            r"must be of version 1; it says 72057594037927936: it is damaged, or was written on a big-endian",
+        ),
+        (17, b"\x09", r"dtype code from 1 to 8; it says 9"),
+        (18, struct.pack("<Q", 4), r"must hold 114 bytes for its 4 sequences and 4 document indices; it holds 102"),
+        (18, struct.pack("<Q", 2**60), r"it holds 102"),
+        (
+            94,
+            struct.pack("<q", 7),
+            r"document indices must run from 0 to the number of sequences, 3; they run from 0 to 7",
+        ),
+        (70, struct.pack("<q", 1), r"document indices must run .* they run from 1 to 3"),
+        (
+            42,
+            struct.pack("<i", 5),
+            r"c.*\.bin \(18 bytes\) must describe the same tokens; the index speaks of 20 bytes",
+        ),
+        (62, struct.pack("<q", 4), r"the index speaks of 12 bytes"),
+    ],
+)
 def test_a_damaged_index_is_refused_at_open(prefix, offset, data, message):
     patch(prefix + ".idx", offset, data)
     with pytest.raises(DataError, match=message):
         IndexedDataset(prefix)
 
 
-@pytest.mark.parametrize("size, message", [(0, "at least 34 bytes; it holds 0"), (33, "it holds 33"), (101, "it holds 101")])
+@pytest.mark.parametrize(
+    "size, message", [(0, "at least 34 bytes; it holds 0"), (33, "it holds 33"), (101, "it holds 101")]
+)
 def test_an_index_cut_short_is_refused(prefix, size, message):
     with open(prefix + ".idx", "r+b") as file:
         file.truncate(size)
@@ -119,7 +139,9 @@ def test_an_index_cut_short_is_refused(prefix, size, message):
 def test_tokens_of_another_length_than_the_index_says_are_refused(prefix, size):
     with open(prefix + ".bin", "r+b") as file:
         file.truncate(size)
-    with pytest.raises(DataError, match=rf"corpus\.idx and .*corpus\.bin \({size} bytes\) .* the index speaks of 18 bytes"):
+    with pytest.raises(
+        DataError, match=rf"corpus\.idx and .*corpus\.bin \({size} bytes\) .* the index speaks of 18 bytes"
+    ):
         IndexedDataset(prefix)
 
 
@@ -130,11 +152,14 @@ def test_a_missing_file_is_named(tmp_path, prefix, suffix):
         IndexedDataset(prefix)
 
 
-@pytest.mark.parametrize("offset, data, message", [
-    (34, struct.pack("<i", -3), "sequence 0 has length -3"),
-    (54, struct.pack("<q", 8), "sequence 1 must start at byte 6, the index says 8"),
-    (78, struct.pack("<q", 3), "document 2 starts before document 1"),
-])
+@pytest.mark.parametrize(
+    "offset, data, message",
+    [
+        (34, struct.pack("<i", -3), "sequence 0 has length -3"),
+        (54, struct.pack("<q", 8), "sequence 1 must start at byte 6, the index says 8"),
+        (78, struct.pack("<q", 3), "document 2 starts before document 1"),
+    ],
+)
 def test_validate_finds_damage_in_the_middle(prefix, offset, data, message):
     patch(prefix + ".idx", offset, data)
     with pytest.raises(DataError, match=message):

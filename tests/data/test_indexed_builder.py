@@ -52,14 +52,17 @@ def test_finalize_closes_an_open_document(tmp_path):
     assert dataset.document_indices.tolist() == [0, 3] and [s.tolist() for s in dataset] == [[1, 2], [3], [4, 5, 6]]
 
 
-@pytest.mark.parametrize("dtype, ids, message", [
-    ("uint16", [1, 65536], r"must lie in 0..65535 to be stored as uint16; given 65536"),
-    ("uint16", [70000, -1], r"given -1"),
-    ("int32", [2**31], r"must lie in 0..2147483647 to be stored as int32; given 2147483648"),
-    ("int32", [-1], r"given -1"),
-    ("int64", np.array([2**63], np.uint64), r"given 9223372036854775808"),
-    ("int32", [1.0], r"must be integers; given float64"),
-])
+@pytest.mark.parametrize(
+    "dtype, ids, message",
+    [
+        ("uint16", [1, 65536], r"must lie in 0..65535 to be stored as uint16; given 65536"),
+        ("uint16", [70000, -1], r"given -1"),
+        ("int32", [2**31], r"must lie in 0..2147483647 to be stored as int32; given 2147483648"),
+        ("int32", [-1], r"given -1"),
+        ("int64", np.array([2**63], np.uint64), r"given 9223372036854775808"),
+        ("int32", [1.0], r"must be integers; given float64"),
+    ],
+)
 def test_ids_that_do_not_fit_are_refused(tmp_path, dtype, ids, message):
     with IndexedDatasetBuilder(tmp_path / "c", dtype) as builder:
         with pytest.raises(DataError, match=message):

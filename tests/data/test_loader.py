@@ -47,9 +47,13 @@ def stream(workers, start, stop, dp=1, micro=2, batch=8):
     steps = []
     for consumed in range(start, stop, batch):
         ahead = consumed + batch
-        per_rank = [loader.load(microbatches(consumed, batch, micro, rank, dp),
-                                microbatches(ahead, batch, micro, rank, dp) if ahead < stop else ())
-                    for rank, loader in enumerate(loaders)]
+        per_rank = [
+            loader.load(
+                microbatches(consumed, batch, micro, rank, dp),
+                microbatches(ahead, batch, micro, rank, dp) if ahead < stop else (),
+            )
+            for rank, loader in enumerate(loaders)
+        ]
         steps.append([int(k) for at_once in zip(*per_rank) for b in at_once for k in b["sample_ids"]])
         for batches in per_rank:
             assert all(b["tokens"][:, 0].equal(b["sample_ids"]) for b in batches)
@@ -72,7 +76,10 @@ def test_resuming_continues_the_stream(workers):
     straight = stream(0, 0, 64)
     assert straight == [list(range(start, start + 8)) for start in range(0, 64, 8)]
     assert stream(workers, 0, 40) + stream(workers, 40, 64) == straight
-    assert stream(workers, 0, 24, dp=2) + stream(workers, 24, 48, dp=1, micro=8) + stream(workers, 48, 64, dp=4) == straight
+    assert (
+        stream(workers, 0, 24, dp=2) + stream(workers, 24, 48, dp=1, micro=8) + stream(workers, 48, 64, dp=4)
+        == straight
+    )
 
 
 def test_workers_read_ahead_what_is_announced():
@@ -96,7 +103,11 @@ def test_a_wrong_announcement_costs_only_time(workers):
 def test_samples_beyond_the_last_are_padding_without_loss(workers):
     loader = make(Counting(length=9), workers, num_samples=5)
     whole, mixed, padding = loader.load([range(2, 4), range(4, 6), range(6, 8)])
-    assert whole["loss_mask"].sum() == 4 and mixed["loss_mask"].tolist() == [[1, 1], [0, 0]] and padding["loss_mask"].sum() == 0
+    assert (
+        whole["loss_mask"].sum() == 4
+        and mixed["loss_mask"].tolist() == [[1, 1], [0, 0]]
+        and padding["loss_mask"].sum() == 0
+    )
     assert mixed["sample_ids"].tolist() == [4, 5] and mixed["tokens"].tolist() == [[4, 5], [0, 0]]
     loader.close()
 

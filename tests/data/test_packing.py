@@ -3,8 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megalite.data.packing import (Packing, build_indices, document_index_dtype, plan_packing, random_state,
-                                   shuffle_index_dtype)
+from megalite.data.packing import (
+    Packing,
+    build_indices,
+    document_index_dtype,
+    plan_packing,
+    random_state,
+    shuffle_index_dtype,
+)
 from tests.data.corpora import VECTORS
 
 

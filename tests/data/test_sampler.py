@@ -20,5 +20,7 @@ def test_any_layout_covers_the_same_samples_once(consumed, micro, dp, count):
 
 
 def test_a_batch_that_does_not_divide_is_our_bug():
-    with pytest.raises(AssertionError, match="global batch 6 must be divisible by micro-batch 2 x data-parallel size 2"):
+    with pytest.raises(
+        AssertionError, match="global batch 6 must be divisible by micro-batch 2 x data parallel 2"
+    ):
         microbatches(0, 6, 2, 0, 2)

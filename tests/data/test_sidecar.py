@@ -3,7 +3,9 @@ import pytest
 from megalite.data.sidecar import Sidecar, check_tokenizer, read_sidecar, write_sidecar
 from megalite.errors import DataError
 
-SIDECAR = Sidecar(tokenizer="abc", vocab_size=100, eod=99, append_eod=True, num_documents=3, num_tokens=12, summary={"lines": 3})
+SIDECAR = Sidecar(
+    tokenizer="abc", vocab_size=100, eod=99, append_eod=True, num_documents=3, num_tokens=12, summary={"lines": 3}
+)
 
 
 @pytest.fixture
@@ -21,12 +23,15 @@ def test_the_same_tokenizer_passes(prefix):
     check_tokenizer(prefix, vocab_size=100, eod=99)
 
 
-@pytest.mark.parametrize("given, message", [
-    ({"vocab_size": 101, "eod": 99}, r"which has vocabulary size 100 \(now 101\): give that"),
-    ({"vocab_size": 100, "eod": 0}, r"end-of-document id 99 \(now 0\)"),
-    ({"vocab_size": 100, "eod": None}, r"end-of-document id 99 \(now None\)"),
-    ({"vocab_size": 100, "eod": 99, "tokenizer": "xyz"}, r"tokenizer fingerprint abc \(now xyz\)"),
-])
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"vocab_size": 101, "eod": 99}, r"which has vocabulary size 100 \(now 101\): give that"),
+        ({"vocab_size": 100, "eod": 0}, r"end-of-document id 99 \(now 0\)"),
+        ({"vocab_size": 100, "eod": None}, r"end-of-document id 99 \(now None\)"),
+        ({"vocab_size": 100, "eod": 99, "tokenizer": "xyz"}, r"tokenizer fingerprint abc \(now xyz\)"),
+    ],
+)
 def test_another_tokenizer_is_refused(prefix, given, message):
     with pytest.raises(DataError, match=message):
         check_tokenizer(prefix, **given)

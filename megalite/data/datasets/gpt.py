@@ -17,7 +17,7 @@ from megalite.log import logger
 
 @dataclass(frozen=True)
 class SampleRules:
-    """What happens at the end of a document within a sample. The end-of-document token belongs to the document it ends."""
+    """What happens at the end of a document in a sample. The end-of-document token belongs to the document it ends."""
 
     seq_length: int
     eod: int | None
@@ -27,11 +27,15 @@ class SampleRules:
 
     @staticmethod
     def from_request(request: Request) -> "SampleRules":
-        data, eod = request.data, request.tokenizer.eod
+        data, eod = request.data, request.vocabulary.eod
         if eod is None and (data.reset_position_ids or data.reset_attention_mask or data.eod_mask_loss):
-            raise ConfigError("--reset-position-ids, --reset-attention-mask and --eod-mask-loss need a tokenizer with an "
-                              f"end-of-document token; {request.tokenizer.name} has none: leave them out or give it one.")
-        return SampleRules(request.seq_length, eod, data.reset_position_ids, data.reset_attention_mask, data.eod_mask_loss)
+            raise ConfigError(
+                "--reset-position-ids, --reset-attention-mask and --eod-mask-loss need a tokenizer with an "
+                "end-of-document token; that of this run has none: leave them out, or give it one and binarize again."
+            )
+        return SampleRules(
+            request.seq_length, eod, data.reset_position_ids, data.reset_attention_mask, data.eod_mask_loss
+        )
 
 
 def assemble(text: np.ndarray, rules: SampleRules) -> Sample:
@@ -105,13 +109,23 @@ def build(part: Part, num_samples: int | None, request: Request) -> GPTDataset:
         raise DataError(f"token ids must be integers; {corpus.prefix} holds {corpus.dtype.name}: it is no text corpus.")
     needed = 1 if num_samples is not None else request.seq_length + 1
     if part.num_tokens < needed:
-        raise DataError(f"the {part} must have at least {needed} tokens; it has {part.num_tokens}: give more data, another "
-                        "--split or a shorter --seq-length.")
+        raise DataError(
+            f"the {part} must have at least {needed} tokens; it has {part.num_tokens}: give more data, another "
+            "--split or a shorter --seq-length."
+        )
     packing = plan_packing(part.num_tokens, request.seq_length, num_samples)
     _report(part, packing, num_samples)
-    key = {"kind": "gpt", "content": part.content, "begin": part.begin, "end": part.end, "seed": request.seed,
-           **asdict(packing)}
-    indices = request.cache_for(corpus.prefix).get(f"gpt-{part.split}", key, functools.partial(_build, part, packing, request.seed))
+    key = {
+        "kind": "gpt",
+        "content": part.content,
+        "begin": part.begin,
+        "end": part.end,
+        "seed": request.seed,
+        **asdict(packing),
+    }
+    indices = request.cache_for(corpus.prefix).get(
+        f"gpt-{part.split}", key, functools.partial(_build, part, packing, request.seed)
+    )
     fingerprint = hashlib.sha256(json.dumps({**key, **asdict(rules)}, sort_keys=True).encode()).hexdigest()
     return GPTDataset(corpus, indices, rules, fingerprint)
 
@@ -124,9 +138,14 @@ def _build(part: Part, packing: Packing, seed: int) -> Arrays:
 def _report(part: Part, packing: Packing, num_samples: int | None) -> None:
     per_epoch = packing.samples_in(1)
     wanted = per_epoch if num_samples is None else num_samples
-    logger.info(f"{part}: {part.num_tokens:,} tokens, {per_epoch:,} samples of {packing.seq_length} an epoch; {wanted:,} wanted: "
-                f"{packing.num_epochs} epoch{'s' if packing.num_epochs > 1 else ''}")
+    logger.info(
+        f"{part}: {part.num_tokens:,} tokens, {per_epoch:,} samples of {packing.seq_length} an epoch; "
+        f"{wanted:,} wanted: {packing.num_epochs} epoch{'s' if packing.num_epochs > 1 else ''}"
+    )
     if packing.num_epochs > 1:
         # Every rank comes here with the same numbers; one voice is enough.
         times = wanted * packing.seq_length / part.num_tokens
-        logger.info(f"warning: the {part} is read {times:.1f} times over to give {wanted:,} samples of {packing.seq_length} tokens.")
+        logger.info(
+            f"warning: the {part} is read {times:.1f} times over to give {wanted:,} samples of "
+            f"{packing.seq_length} tokens."
+        )

@@ -10,7 +10,7 @@ from megalite.data.index_builders import build_sample_index
 from megalite.data.indexed import IndexedDataset
 from megalite.data.packing import plan_packing
 from megalite.errors import ConfigError, DataError
-from tests.data.corpora import EOD, VECTORS, FakeTokenizer, numbered, request, write_corpus
+from tests.data.corpora import EOD, VECTORS, FakeVocabulary, numbered, request, write_corpus
 
 E = EOD
 ALL = {"reset_position_ids": True, "document_ids": True, "eod_mask_loss": True}
@@ -31,13 +31,21 @@ def unshuffled(prefix, seq_length):
     return GPTDataset(corpus, indices, SampleRules(seq_length, EOD), "")
 
 
-@pytest.mark.parametrize("tokens, positions, documents, mask", [
-    ([5, 6, 7, E, 8, 9, E, E, 4], [0, 1, 2, 3, 0, 1, 2, 0, 0], [0, 0, 0, 0, 1, 1, 1, 2, 3], [1, 1, 1, 0, 1, 1, 0, 0, 1]),
-    ([E, 1, 2], [0, 0, 1], [0, 1, 1], [0, 1, 1]),
-    ([1, 2, E], [0, 1, 2], [0, 0, 0], [1, 1, 0]),
-    ([E, E], [0, 0], [0, 1], [0, 0]),
-    ([1, 2], [0, 1], [0, 0], [1, 1]),
-])
+@pytest.mark.parametrize(
+    "tokens, positions, documents, mask",
+    [
+        (
+            [5, 6, 7, E, 8, 9, E, E, 4],
+            [0, 1, 2, 3, 0, 1, 2, 0, 0],
+            [0, 0, 0, 0, 1, 1, 1, 2, 3],
+            [1, 1, 1, 0, 1, 1, 0, 0, 1],
+        ),
+        ([E, 1, 2], [0, 0, 1], [0, 1, 1], [0, 1, 1]),
+        ([1, 2, E], [0, 1, 2], [0, 0, 0], [1, 1, 0]),
+        ([E, E], [0, 0], [0, 1], [0, 0]),
+        ([1, 2], [0, 1], [0, 0], [1, 1]),
+    ],
+)
 @pytest.mark.parametrize("label", [3, E])
 def test_document_boundaries(tokens, positions, documents, mask, label):
     sample = assemble(np.array([*tokens, label]), SampleRules(len(tokens), E, **ALL))
@@ -46,7 +54,13 @@ def test_document_boundaries(tokens, positions, documents, mask, label):
     assert sample["document_ids"].tolist() == documents
     assert sample["loss_mask"].tolist() == mask
     dtypes = {name: str(array.dtype) for name, array in sample.items()}
-    assert dtypes == {"tokens": "int64", "labels": "int64", "loss_mask": "float32", "position_ids": "int64", "document_ids": "int64"}
+    assert dtypes == {
+        "tokens": "int64",
+        "labels": "int64",
+        "loss_mask": "float32",
+        "position_ids": "int64",
+        "document_ids": "int64",
+    }
 
 
 def test_without_flags_documents_do_not_show():
@@ -55,11 +69,14 @@ def test_without_flags_documents_do_not_show():
     assert "document_ids" not in sample
 
 
-@pytest.mark.parametrize("text, mask, mask_with_eod", [
-    ([1, 0, 2, 0], [1, 1, 1, 0, 0, 0], [1, 0, 1, 0, 0, 0]),
-    ([1], [0] * 6, [0] * 6),
-    ([], [0] * 6, [0] * 6),
-])
+@pytest.mark.parametrize(
+    "text, mask, mask_with_eod",
+    [
+        ([1, 0, 2, 0], [1, 1, 1, 0, 0, 0], [1, 0, 1, 0, 0, 0]),
+        ([1], [0] * 6, [0] * 6),
+        ([], [0] * 6, [0] * 6),
+    ],
+)
 def test_padding_is_masked_by_place_and_not_by_id(text, mask, mask_with_eod):
     """The tokenizer here ends documents with 0, the id that padding happens to have."""
     assert assemble(np.array(text, np.int64), SampleRules(6, 0))["loss_mask"].tolist() == mask
@@ -104,11 +121,14 @@ def test_small_corpora_wrap_around(tmp_path, lengths, count):
     assert len(dataset) >= count and {len(dataset[number]["tokens"]) for number in range(count)} == {64}
 
 
-@pytest.mark.parametrize("lengths, count, message", [
-    ((), 5, r"train split of .*c \(sequences 0..0 of 0\) must have at least 1 tokens; it has 0"),
-    ((0, 0), 5, "must have at least 1 tokens; it has 0"),
-    ((64,), None, "must have at least 65 tokens; it has 64"),
-])
+@pytest.mark.parametrize(
+    "lengths, count, message",
+    [
+        ((), 5, r"train split of .*c \(sequences 0..0 of 0\) must have at least 1 tokens; it has 0"),
+        ((0, 0), 5, "must have at least 1 tokens; it has 0"),
+        ((64,), None, "must have at least 65 tokens; it has 64"),
+    ],
+)
 def test_too_few_tokens_are_refused_with_the_numbers(tmp_path, lengths, count, message):
     with pytest.raises(DataError, match=message):
         build(part(write_corpus(tmp_path / "c", numbered(lengths))), count, request(64))
@@ -121,12 +141,12 @@ def test_a_corpus_of_floats_is_refused(tmp_path):
 
 @pytest.mark.parametrize("flag", ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"])
 def test_document_flags_need_an_end_of_document_token(tmp_path, flag):
-    tokenizer = FakeTokenizer()
-    tokenizer.eod = None
+    vocabulary = FakeVocabulary()
+    vocabulary.eod = None
     prefix = write_corpus(tmp_path / "c", numbered([30]))
-    with pytest.raises(ConfigError, match="need a tokenizer with an end-of-document token; fake has none"):
-        build(part(prefix), 1, request(4, tokenizer=tokenizer, **{flag: True}))
-    build(part(prefix), 1, request(4, tokenizer=tokenizer))
+    with pytest.raises(ConfigError, match="need a tokenizer with an end-of-document token; that of this run has none"):
+        build(part(prefix), 1, request(4, vocabulary=vocabulary, **{flag: True}))
+    assert build(part(prefix), 1, request(4, vocabulary=vocabulary))[0]["loss_mask"].tolist() == [1, 1, 1, 1]
 
 
 def test_document_flags_reach_the_samples(tmp_path):
@@ -141,9 +161,14 @@ def test_fingerprint_tells_every_change_of_the_stream(tmp_path):
     prefix = write_corpus(tmp_path / "c", numbered([50, 50]))
     base = build(part(prefix), 10, request(4)).fingerprint
     assert build(part(prefix), 12, request(4)).fingerprint == base  # still one epoch: the same order
-    changed = [build(part(prefix), 30, request(4)), build(part(prefix), 10, request(5)), build(part(prefix), 10, request(4, seed=2)),
-               build(part(prefix), 10, request(4, eod_mask_loss=True)), build(Part(IndexedDataset(prefix), "other", "train", 0, 2), 10, request(4)),
-               build(Part(IndexedDataset(prefix), "content", "train", 0, 1), 10, request(4))]
+    changed = [
+        build(part(prefix), 30, request(4)),
+        build(part(prefix), 10, request(5)),
+        build(part(prefix), 10, request(4, seed=2)),
+        build(part(prefix), 10, request(4, eod_mask_loss=True)),
+        build(Part(IndexedDataset(prefix), "other", "train", 0, 2), 10, request(4)),
+        build(Part(IndexedDataset(prefix), "content", "train", 0, 1), 10, request(4)),
+    ]
     assert len({base, *(dataset.fingerprint for dataset in changed)}) == 7
 
 
