@@ -1,0 +1,55 @@
+"""Small tokenizers and texts in many scripts, for the tests of tokenizers and of preprocessing."""
+
+import json
+from pathlib import Path
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
+
+MULTILINGUAL = [
+    "The quick brown fox isn't 1,234 years old; it's 5!",
+    "مرحبا بالعالم، كيف حالُك؟",  # Arabic with a vowel mark
+    "吾輩は猫である。名前はまだ無い。",
+    "天地玄黃，宇宙洪荒",
+    "안녕하세요, 세계! 한글",
+    "नमस्ते दुनिया, क्या हाल है?",  # Devanagari with combining vowels
+    "family \U0001f468\u200d\U0001f469\u200d\U0001f467 wave \U0001f44b\U0001f3fd flag \U0001f1eb\U0001f1f7",  # joiners, tones
+    "e\u0301 is not \u00e9 to a tokenizer that does not normalise",
+    "tabs\tand\n\n\nnew lines \u2028 and  spaces   \r\n",
+    "nul \x00 and control \x07\x1b characters",
+    "",
+]
+
+
+def byte_level_bpe(directory: Path, vocab_size: int = 400, special_tokens: tuple[str, ...] = ("<|endoftext|>",)) -> Path:
+    """A byte-level BPE trained on :data:`MULTILINGUAL`, as ``directory/tokenizer.json``; special tokens come first."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in special_tokens],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(MULTILINGUAL * 3, trainer)
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(directory / "tokenizer.json"))
+    return directory / "tokenizer.json"
+
+
+def word_level(path: Path, words: list[str], **parts: object) -> Path:
+    """A tokenizer whose tokens are whole words, numbered in their order; ``parts`` are set on the tokenizer."""
+    model = models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(path))
+    return path
+
+
+def write_json(path: Path, content: object) -> Path:
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
