@@ -1,0 +1,78 @@
+import os
+import signal
+
+import pytest
+
+from megalite.data.preprocess.encode import EncodeSettings
+from megalite.data.preprocess.inputs import Block
+from megalite.data.preprocess.pool import BLOCKS_PER_WORKER, encode_in_order
+from megalite.data.tokenizers import TokenizerOptions
+from megalite.errors import DataError, DistributedError
+
+SETTINGS = EncodeSettings(TokenizerOptions(tokenizer_type="NullTokenizer", vocab_size=10_000), ("text",), False, False)
+
+
+def numbered(number: int, num_ids: int = 1) -> Block:
+    return Block("x", number + 1, b'{"text": "%s"}' % b" ".join([b"%d" % number] * num_ids), number)
+
+
+def test_results_come_in_order_and_blocks_are_read_only_a_little_ahead():
+    num_read = 0
+
+    def blocks():
+        nonlocal num_read
+        for number in range(40):
+            num_read += 1
+            yield numbered(number, 20_000 if number % 2 else 1)  # every other block takes much longer
+
+    for number, encoded in enumerate(encode_in_order(SETTINGS, blocks(), 2)):
+        assert encoded.position == encoded.columns[0].tokens[0] == number
+        assert num_read <= number + 2 * BLOCKS_PER_WORKER
+    assert num_read == 40
+
+
+def test_the_first_fault_in_the_order_of_blocks_is_raised():
+    slow_fault = Block("x", 1, b'{"text": "%s"}\n{' % b" ".join([b"1"] * 50_000), 0)
+    quick_fault = Block("x", 9, b"{", 0)
+    with pytest.raises(DataError, match="^x:2: malformed JSON"):
+        list(encode_in_order(SETTINGS, [slow_fault, quick_fault], 2))
+
+
+def test_an_error_of_the_reader_is_raised():
+    def blocks():
+        yield numbered(0)
+        raise DataError("the reader failed")
+
+    with pytest.raises(DataError, match="the reader failed"):
+        list(encode_in_order(SETTINGS, blocks(), 1))
+
+
+def children() -> list[int]:
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return [int(pid) for pid in file.read().split()]
+
+
+def worker_processes() -> list[int]:
+    workers = []
+    for pid in children():
+        with open(f"/proc/{pid}/cmdline") as file:
+            if "spawn_main" in file.read():
+                workers.append(pid)
+    return workers
+
+
+def test_a_worker_that_is_killed_ends_the_run_with_a_sentence():
+    encoded = encode_in_order(SETTINGS, map(numbered, range(1000)), 1)
+    next(encoded)
+    (worker,) = worker_processes()
+    os.kill(worker, signal.SIGKILL)
+    with pytest.raises(DistributedError, match=r"every worker process must live.*fewer --workers \(now 1\)"):
+        list(encoded)
+
+
+def test_stopping_early_ends_the_workers():
+    encoded = encode_in_order(SETTINGS, map(numbered, range(1000)), 2)
+    next(encoded)
+    assert worker_processes()
+    encoded.close()
+    assert not worker_processes()
