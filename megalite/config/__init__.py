@@ -1,4 +1,5 @@
-"""The configuration of a run: frozen groups of fields, the command line that fills them and the rules they must keep."""
+"""The configuration of a run: frozen groups of fields, the command line that fills them and the rules they must
+keep."""
 
 from megalite.config.checkpoint import CheckpointConfig
 from megalite.config.data import DataConfig

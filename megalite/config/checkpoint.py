@@ -12,13 +12,14 @@ class CheckpointConfig:
     save_interval: int | None = None
     """Steps between checkpoints. One is also written at the end and on every orderly exit."""
     save_retain_interval: int | None = None
-    """Keep checkpoints of steps divisible by this for good; of the others only the newest (see --keep-last-checkpoints)."""
+    """Keep checkpoints of steps divisible by this for good; of the others only the newest (see
+    --keep-last-checkpoints)."""
     keep_last_checkpoints: int | None = None
     """Delete all but this many newest checkpoints. Default: keep all, or 1 under --save-retain-interval. (Not a flag of
     Megatron-LM.)"""
     load: str | None = None
-    """Directory to resume from: its newest complete checkpoint, at any layout. A directory without one is an error, unless
-    it is the --save directory of a job that starts for the first time."""
+    """Directory to resume from: its newest complete checkpoint, at any layout. A directory without one is an error,
+    unless it is the --save directory of a job that starts for the first time."""
     ckpt_step: int | None = None
     """Resume from the checkpoint of this step instead of the newest."""
     finetune: bool = False
@@ -33,5 +34,5 @@ class CheckpointConfig:
     """Take the model's fields from the checkpoint's configuration, except those given on the command line or in the
     --config file."""
     allow_data_change: bool = False
-    """Resume although the training data, its order or its blend are not those of the checkpoint: sample numbers go on in the
-    new stream. (Not a flag of Megatron-LM.)"""
+    """Resume although the training data, its order or its blend are not those of the checkpoint: sample numbers go on
+    in the new stream. (Not a flag of Megatron-LM.)"""

@@ -11,7 +11,8 @@ class DataConfig:
     data_path: tuple[str, ...] = ()
     """Prefixes of .bin/.idx files: PREFIX, several of them, or WEIGHT PREFIX WEIGHT PREFIX ... for a weighted blend."""
     split: str | None = None
-    """Shares of documents for training, validation and test, as in 969,30,1; only with --data-path. Default: 969,30,1."""
+    """Shares of documents for training, validation and test, as in 969,30,1; only with --data-path. Default:
+    969,30,1."""
     train_data_path: tuple[str, ...] = ()
     """Like --data-path, for training only."""
     valid_data_path: tuple[str, ...] = ()
@@ -24,7 +25,8 @@ class DataConfig:
     """Threads that read samples ahead; 0: read when needed. Never changes the samples."""
     tokenizer_type: Literal["HuggingFaceTokenizer", "GPT2BPETokenizer", "NullTokenizer"] | None = None
     """HuggingFaceTokenizer: a tokenizer.json (--tokenizer-model). GPT2BPETokenizer: --vocab-file and --merge-file.
-    NullTokenizer: the tokens are integers (--vocab-size). Default: what is recorded beside the data."""
+    NullTokenizer: the tokens are integers (--vocab-size). Default: the one whose files are given, else what is recorded
+    beside the data."""
     tokenizer_model: str | None = None
     """A tokenizer.json, or the directory that holds it."""
     vocab_file: str | None = None
@@ -37,3 +39,12 @@ class DataConfig:
     """Tokens attend only within their document."""
     eod_mask_loss: bool = False
     """End-of-document tokens take no part in the loss."""
+
+    @property
+    def tokenizer_kind(self) -> str | None:
+        """The tokenizer's type: as given, else as its files imply; None to take it from beside the data."""
+        if self.tokenizer_type is None and self.tokenizer_model is not None:
+            return "HuggingFaceTokenizer"
+        if self.tokenizer_type is None and (self.vocab_file is not None or self.merge_file is not None):
+            return "GPT2BPETokenizer"
+        return self.tokenizer_type

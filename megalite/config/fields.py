@@ -74,7 +74,9 @@ class Field:
         return typing.get_args(self.type) if typing.get_origin(self.type) is tuple else (self.type,)
 
     def parse(self, texts: list[str]) -> object:
-        """The value that ``texts`` stand for. Raises ValueError that says what the value must be."""
+        """The value that ``texts`` stand for; a switch may stand alone. Raises ValueError that says what it must be."""
+        if self.is_switch and not texts:
+            return True
         if self.choices:
             return _one(texts, self._choose)
         kinds = self._element_types

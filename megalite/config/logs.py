@@ -30,5 +30,5 @@ class LoggingConfig:
     metrics_file: str | None = None
     """Append each log line's values to this file, one JSON object a line. (Not a flag of Megatron-LM.)"""
     peak_tflops: float | None = None
-    """Peak TFLOP/s of one device, for the reported share of it (MFU), on hardware that is not in megalite's table. (Not a
-    flag of Megatron-LM.)"""
+    """Peak TFLOP/s of one device, for the reported share of it (MFU), on hardware that is not in megalite's table.
+    (Not a flag of Megatron-LM.)"""

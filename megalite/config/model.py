@@ -15,7 +15,8 @@ class ModelConfig:
     hidden_size: int
     """Width of the residual stream."""
     ffn_hidden_size: int | None = None
-    """Width inside the MLP. Default: 4 x hidden_size; with --swiglu two thirds of it, rounded down to a multiple of 64."""
+    """Width inside the MLP. Default: 4 x hidden_size; with --swiglu two thirds of it, rounded down to a multiple of
+    64."""
     num_attention_heads: int
     """Number of query heads."""
     group_query_attention: bool = False
@@ -61,18 +62,20 @@ class ModelConfig:
     untie_embeddings_and_output_weights: bool = False
     """Give the output layer a matrix of its own instead of the word embedding's."""
     make_vocab_size_divisible_by: int = 128
-    """The vocabulary is padded in memory to a multiple of this x tensor_model_parallel_size. Padding is never stored, and
-    never takes part in the loss."""
+    """The vocabulary is padded in memory to a multiple of this x tensor_model_parallel_size. Padding is never stored,
+    and never takes part in the loss."""
     vocab_size: int | None = None
     """Size of the vocabulary before padding. Default: the tokenizer's."""
     init_method_std: float = 0.02
-    """Standard deviation of initial weights; projections back into the residual stream use it / sqrt(2 x num_layers)."""
+    """Standard deviation of initial weights; projections back into the residual stream use it / sqrt(2 x
+    num_layers)."""
     attention_dropout: float = 0.1
     """Probability of dropping an attention weight."""
     hidden_dropout: float = 0.1
     """Probability of dropping an element of the embedding's and of each sublayer's output."""
     attention_softmax_in_fp32: bool = False
-    """Compute the softmax of the unfused attention core in float32 under --fp16 or --bf16. The fused core always does."""
+    """Compute the softmax of the unfused attention core in float32 under --fp16 or --bf16. The fused core always
+    does."""
     attention_backend: Literal["auto", "fused", "unfused"] = "auto"
     """Attention core: PyTorch's scaled_dot_product_attention (fused), explicit products and softmax (unfused), or the
     fastest one that can do what is asked (auto). Attention dropout needs the unfused core."""
@@ -105,7 +108,8 @@ class ModelConfig:
 
     @property
     def activation(self) -> Literal["gelu", "swiglu", "squared_relu", "relu"]:
-        """The MLP's activation. That at most one flag asks for another than GELU is a rule of :mod:`megalite.config.check`."""
+        """The MLP's activation. That at most one flag asks for another than GELU is a rule of
+        :mod:`megalite.config.check`."""
         chosen = [name for name in ("swiglu", "squared_relu", "relu") if getattr(self, name)]
         return chosen[0] if chosen else "gelu"
 

@@ -57,7 +57,7 @@ class OptimizerConfig:
     lion_beta2: float = 0.98
     """Decay of Lion's momentum."""
     override_opt_param_scheduler: bool = False
-    """On resuming, use the learning-rate and weight-decay curves given here instead of the checkpoint's. Without this flag
-    and the next, differing ones are an error."""
+    """On resuming, use the learning-rate and weight-decay curves given here instead of the checkpoint's. Without this
+    flag and the next, differing ones are an error."""
     use_checkpoint_opt_param_scheduler: bool = False
     """On resuming, use the checkpoint's learning-rate and weight-decay curves instead of those given here."""

@@ -25,8 +25,8 @@ class ParallelConfig:
     num_virtual_stages_per_pipeline_rank: int | None = None
     """Give each rank this many stages (interleaved schedule)."""
     pipeline_model_parallel_layout: str | None = None
-    """What each virtual stage holds, in order: E embedding, t one layer, L output and loss, | ends a stage, (..)*n and t*n
-    repeat, commas are ignored. Example for 4 stages of 10 layers: Ett|(ttt|)*2,ttL."""
+    """What each virtual stage holds, in order: E embedding, t one layer, L output and loss, | ends a stage, (..)*n and
+    t*n repeat, commas are ignored. Example for 4 stages of 10 layers: Ett|(ttt|)*2,ttL."""
     decoder_first_pipeline_num_layers: int | None = None
     """Number of layers on the first pipeline rank; the rest is split evenly over the others."""
     decoder_last_pipeline_num_layers: int | None = None
@@ -36,12 +36,14 @@ class ParallelConfig:
     account_for_loss_in_pipeline_split: bool = False
     """Count the output layer and loss as one layer when layers are split evenly."""
     microbatch_group_size_per_virtual_pipeline_stage: int | None = None
-    """Consecutive micro-batches that a virtual stage works on before the rank's next one. Default: the pipeline size."""
+    """Consecutive micro-batches that a virtual stage works on before the rank's next one. Default: the pipeline
+    size."""
     pipeline_schedule: str = "auto"
     """Order of forwards and backwards: a file of megalite/schedule/builders/, or auto: 1F1B, interleaved with virtual
     stages. (Not a flag of Megatron-LM.)"""
     distributed_backend: Literal["auto", "nccl", "gloo"] = "auto"
-    """Library for communication. auto: nccl where there are CUDA devices, else gloo. (Megatron-LM's default is nccl.)"""
+    """Library for communication. auto: nccl where there are CUDA devices, else gloo. (Megatron-LM's default is
+    nccl.)"""
     distributed_timeout_minutes: int = 10
     """A collective that waits longer than this ends the job."""
     use_distributed_optimizer: bool = False
@@ -58,17 +60,27 @@ class ParallelConfig:
     (Not a flag of Megatron-LM.)"""
 
     @property
-    def layout_stages(self) -> tuple[str, ...] | None:
-        """The pipeline layout with repeats written out: one string of E, t and L per virtual stage; None without a layout."""
+    def layout_num_stages(self) -> int | None:
+        """Virtual stages of the pipeline layout; None without a layout, or for one that :mod:`megalite.topology.layout`
+        will refuse anyway."""
         if self.pipeline_model_parallel_layout is None:
             return None
-        text = self.pipeline_model_parallel_layout.replace(",", "").replace(" ", "")
-        for repeated in (r"\(([^()]*)\)\*(\d+)", r"([^|*()\d])\*(\d+)"):
-            text = re.sub(repeated, lambda match: match[1] * int(match[2]), text)
-        return tuple(text.split("|"))
+        open_groups, last = [1], 0
+        for token in re.findall(r"\*\s*\d+|[^\s,]", self.pipeline_model_parallel_layout):
+            if token == "(":
+                open_groups.append(0)
+                continue
+            if token.startswith("*"):
+                open_groups[-1] += last * (int(token[1:] or 1) - 1)
+                continue
+            if token == ")" and len(open_groups) == 1:
+                return None
+            last = open_groups.pop() if token == ")" else int(token == "|")
+            open_groups[-1] += last
+        return open_groups[0] if len(open_groups) == 1 else None
 
     def data_parallel_size(self, world_size: int) -> int:
         """Number of model replicas in a world of ``world_size`` ranks."""
         model = self.tensor_model_parallel_size * self.pipeline_model_parallel_size * self.context_parallel_size
-        assert world_size % model == 0, f"world size {world_size} is checked to be divisible by {model} before it is used"
+        assert world_size % model == 0, f"a world of {world_size} was checked to be divisible by {model}"
         return world_size // model

@@ -12,10 +12,16 @@ def raise_together(problems: Sequence[str]) -> None:
     """
     if not problems:
         return
-    text = problems[0] if len(problems) == 1 else "\n".join([f"{len(problems)} problems:", *(f"  - {p}" for p in problems)])
-    error = ConfigError(text)
+    listed = [f"{len(problems)} problems:", *(f"  - {problem}" for problem in problems)]
+    error = ConfigError(problems[0] if len(problems) == 1 else "\n".join(listed))
     error.same_on_every_rank = True
     raise error
+
+
+def nearest_multiples(number: int, unit: int) -> str:
+    """The positive multiples of ``unit`` next to ``number``, which is none: ``4 or 8``."""
+    below = number // unit * unit
+    return either([multiple for multiple in (below, below + unit) if multiple > 0])
 
 
 def either(values: Sequence[object]) -> str:

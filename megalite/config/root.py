@@ -45,26 +45,33 @@ class Config:
         parallel, pp = self.parallel, self.parallel.pipeline_model_parallel_size
         if parallel.num_virtual_stages_per_pipeline_rank is not None:
             return parallel.num_virtual_stages_per_pipeline_rank
-        if parallel.layout_stages is not None:
-            stages = len(parallel.layout_stages)
-            if stages % pp:
-                raise ConfigError(
-                    f"pipeline_model_parallel_layout ({parallel.pipeline_model_parallel_layout}) must have a number of stages "
-                    f"({stages}) divisible by pipeline_model_parallel_size ({pp}): add or join stages, separated by |."
-                )
-            return stages // pp
+        if parallel.pipeline_model_parallel_layout is not None:
+            return self._virtual_stages_from_layout()
         if parallel.num_layers_per_virtual_pipeline_stage is not None:
-            return self._virtual_stages_from_layers(parallel.num_layers_per_virtual_pipeline_stage)
+            return self._virtual_stages_from_layers()
         return 1
 
-    def _virtual_stages_from_layers(self, layers: int) -> int:
-        parallel, pp = self.parallel, self.parallel.pipeline_model_parallel_size
-        counted = self.model.num_layers
-        counted += parallel.account_for_embedding_in_pipeline_split + parallel.account_for_loss_in_pipeline_split
-        if layers < 1 or counted % (pp * layers):
+    def _virtual_stages_from_layout(self) -> int:
+        pp, layout = self.parallel.pipeline_model_parallel_size, self.parallel.pipeline_model_parallel_layout
+        stages = self.parallel.layout_num_stages
+        if stages is not None and stages % pp:
             raise ConfigError(
-                f"num_layers_per_virtual_pipeline_stage ({layers}) x pipeline_model_parallel_size ({pp}) must divide the "
-                f"number of layers to split ({counted}, with the embedding and the loss where they count as layers): "
-                "change one of them, or give --num-virtual-stages-per-pipeline-rank or --pipeline-model-parallel-layout."
+                "pipeline_model_parallel_layout must have a number of stages divisible by pipeline_model_parallel_size "
+                f"({pp}); {layout} has {stages}: add or remove |, the end of a stage."
             )
-        return counted // (pp * layers)
+        return 1 if stages is None else stages // pp
+
+    def _virtual_stages_from_layers(self) -> int:
+        parallel, per_stage = self.parallel, self.parallel.num_layers_per_virtual_pipeline_stage
+        ends = (parallel.decoder_first_pipeline_num_layers, parallel.decoder_last_pipeline_num_layers)
+        own = [layers for layers in ends if layers is not None]
+        layers, ranks = self.model.num_layers - sum(own), parallel.pipeline_model_parallel_size - len(own)
+        layers += parallel.account_for_embedding_in_pipeline_split + parallel.account_for_loss_in_pipeline_split
+        if ranks < 1 or layers < 1 or layers % (ranks * per_stage):
+            raise ConfigError(
+                f"num_layers_per_virtual_pipeline_stage ({per_stage}) must divide the layers of each rank; given "
+                f"{layers} layers (with the embedding and the loss where they count) for {max(ranks, 0)} ranks to "
+                "share evenly: change one of them, or give --num-virtual-stages-per-pipeline-rank or "
+                "--pipeline-model-parallel-layout."
+            )
+        return layers // (ranks * per_stage)

@@ -9,12 +9,13 @@ class TrainingConfig:
     """training: batches, length, precision, recomputation"""
 
     micro_batch_size: int = 1
-    """Samples that go through the model at once. Changes speed and memory, never the numbers. (Required in Megatron-LM.)"""
+    """Samples that go through the model at once. Changes speed and memory, never the numbers. (Required in
+    Megatron-LM.)"""
     global_batch_size: int | None = None
     """Samples per step, over all ranks. Default: micro_batch_size x data-parallel size, with a notice."""
     rampup_batch_size: tuple[int, int, int] | None = None
-    """Start, increment, samples: begin with a global batch of START and grow it by INCREMENT, in equal shares of SAMPLES
-    samples, up to global_batch_size."""
+    """Start, increment, samples: begin with a global batch of START and grow it by INCREMENT, in equal shares of
+    SAMPLES samples, up to global_batch_size."""
     train_iters: int | None = None
     """Length of training in steps. Give this or --train-samples."""
     train_samples: int | None = None
@@ -32,7 +33,8 @@ class TrainingConfig:
     skip_train: bool = False
     """Only evaluate."""
     seed: int = 1234
-    """Seed of initial weights, dropout and data order, 0 to 2^63 - 1. The same seed gives the same run at every layout."""
+    """Seed of initial weights, dropout and data order, 0 to 2^63 - 1. The same seed gives the same run at every
+    layout."""
     bf16: bool = False
     """Compute in bfloat16, with float32 main parameters and gradients."""
     fp16: bool = False
@@ -52,8 +54,8 @@ class TrainingConfig:
     check_for_nan_in_loss_and_grad: bool = True
     """End the job when the loss or the gradient norm is not finite. Off: such steps are skipped and counted."""
     recompute_granularity: Literal["full", "selective"] | None = None
-    """Drop activations in the forward pass and compute them again in the backward pass: of whole layers (full), or of the
-    attention core only (selective)."""
+    """Drop activations in the forward pass and compute them again in the backward pass: of whole layers (full), or of
+    the attention core only (selective)."""
     recompute_method: Literal["uniform", "block"] | None = None
     """With full recomputation: all layers, in groups of --recompute-num-layers (uniform), or the first
     --recompute-num-layers of each virtual stage, one by one (block)."""
