@@ -1,6 +1,7 @@
 """The command line: flags and a configuration file become a :class:`Config`.
 
-Every problem is reported at once: unknown and repeated flags, wrong values, flags of Megatron-LM that cannot be honoured.
+Every problem is reported at once: unknown and repeated flags, wrong values, flags of Megatron-LM that cannot be
+honoured.
 """
 
 import difflib
@@ -20,7 +21,8 @@ from megalite.log import echo, logger
 
 @dataclass(frozen=True)
 class _Given:
-    """One flag or key as given: its flat name, how the user wrote it, its values as texts; ``null`` for null in a file."""
+    """One flag or key as given: its flat name, how the user wrote it, its values as texts; ``null`` for null in a
+    file."""
 
     name: str
     written: str
@@ -42,12 +44,22 @@ class _Settings:
     problems: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """What a command line with its file comes to: the fields given, their values if valid, and what there is to say."""
+
+    given: frozenset[str]
+    values: dict[str, object]
+    notices: list[str]
+    problems: list[str]
+
+
 def parse(argv: Sequence[str] | None = None, *, overrides: Mapping[str, object] | None = None) -> Config:
     """The configuration that a command line asks for.
 
-    ``argv``: the arguments without the program's name; default: those of this process. ``overrides``: field values by flat
-    name that replace our defaults, and give way to the file and the command line (a program's own defaults, or the fields
-    of a checkpoint). Precedence: command line, ``--config`` file, ``overrides``, defaults.
+    ``argv``: the arguments without the program's name; default: those of this process. ``overrides``: field values by
+    flat name that replace our defaults, and give way to the file and the command line (a program's own defaults, or
+    the fields of a checkpoint). Precedence: command line, ``--config`` file, ``overrides``, defaults.
 
     Raises :class:`ConfigError` with every problem; with ``--help`` prints the help and leaves by SystemExit.
     """
@@ -55,21 +67,35 @@ def parse(argv: Sequence[str] | None = None, *, overrides: Mapping[str, object] 
     if "-h" in argv or "--help" in argv:
         echo(help_text())
         raise SystemExit(0)
+    reading = _interpret(argv)
+    values = {**(overrides or {}), **reading.values}
+    missing = [own.flag for own in all_fields().values() if own.required and own.name not in {*values, *reading.given}]
+    raise_together([*reading.problems, *([f"{', '.join(missing)} must be given."] if missing else [])])
+    for notice in reading.notices:
+        logger.info(notice)
+    return assemble(values)
+
+
+def given_fields(argv: Sequence[str]) -> dict[str, object]:
+    """The values that a command line and its file set, by flat name, before defaults; required ones may be missing.
+
+    Raises :class:`ConfigError` with every problem.
+    """
+    reading = _interpret(argv)
+    raise_together(reading.problems)
+    return reading.values
+
+
+def _interpret(argv: Sequence[str]) -> _Reading:
     given, problems = _split(argv)
     paths = [" ".join(flag.texts) for flag in given if flag.name == "config"]
     in_file, problems_of_file = _read(paths[0]) if paths else ([], [])
-    command = _settle([flag for flag in given if flag.name != "config"])
-    file = _settle(in_file)
+    command = _translate([flag for flag in given if flag.name != "config"])
+    file = _translate(in_file)
     chosen = {**file.weak, **command.weak, **file.fields, **command.fields}
     values, wrong = _values(chosen)
-    values = {**(overrides or {}), **values}
-    missing = [own.flag for own in all_fields().values() if own.required and own.name not in {*values, *chosen}]
-    if missing:
-        wrong.append(f"{', '.join(missing)} must be given.")
-    raise_together([*problems, *problems_of_file, *file.problems, *command.problems, *wrong])
-    for notice in (*file.notices, *command.notices):
-        logger.info(notice)
-    return assemble(values)
+    found = [*problems, *problems_of_file, *file.problems, *command.problems, *wrong]
+    return _Reading(frozenset(chosen), values, [*file.notices, *command.notices], found)
 
 
 def _split(argv: Sequence[str]) -> tuple[list[_Given], list[str]]:
@@ -113,7 +139,7 @@ def _read(path: str) -> tuple[list[_Given], list[str]]:
     return given, problems
 
 
-def _settle(given: Sequence[_Given]) -> _Settings:
+def _translate(given: Sequence[_Given]) -> _Settings:
     """The settings that ``given`` amount to, Megatron-LM's flags translated."""
     settings = _Settings()
     for flag in given:
@@ -123,7 +149,7 @@ def _settle(given: Sequence[_Given]) -> _Settings:
         elif switched_off is not None and switched_off.is_switch:
             _set(settings, switched_off.name, replace(flag, texts=_inverted(flag.texts)))
         else:
-            _settle_foreign(settings, flag)
+            _translate_foreign(settings, flag)
     return settings
 
 
@@ -131,7 +157,7 @@ def _inverted(texts: list[str]) -> list[str]:
     return {"": ["False"], "True": ["False"], "False": ["True"]}.get(" ".join(texts), texts)
 
 
-def _settle_foreign(settings: _Settings, flag: _Given) -> None:
+def _translate_foreign(settings: _Settings, flag: _Given) -> None:
     """Add a flag that is not a field of ours to ``settings``."""
     found = outcome(flag.name, flag.written, [text for text in flag.texts if text != "True"])
     if found is None:

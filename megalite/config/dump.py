@@ -18,8 +18,9 @@ def summary(config: Config) -> str:
     """The fields that differ from their defaults, one paragraph a group, for the log."""
     values = flat(config)
     lines = ["configuration (what differs from the defaults):"]
+    differing = [field for name, field in all_fields().items() if values[name] != field.default]
     for group in dataclasses.fields(config):
-        own = [name for name, field in all_fields().items() if field.group == group.name and values[name] != field.default]
+        own = [field.name for field in differing if field.group == group.name]
         if own:
             text = ", ".join(f"{name} {_shown(values[name])}" for name in own)
             lines += textwrap.wrap(text, 120, initial_indent=f"  {group.name:<11}", subsequent_indent=" " * 13)
@@ -28,8 +29,9 @@ def summary(config: Config) -> str:
 
 def to_yaml(config: Config) -> str:
     """The whole configuration by group, in the form that ``--config`` reads back to an equal one."""
-    groups = {name: {key: _plain(value) for key, value in fields.items()} for name, fields in dataclasses.asdict(config).items()}
-    return yaml.safe_dump(groups, sort_keys=False, allow_unicode=True, width=10**6)
+    groups = dataclasses.asdict(config)
+    plain = {group: {name: _plain(value) for name, value in fields.items()} for group, fields in groups.items()}
+    return yaml.safe_dump(plain, sort_keys=False, width=10**6)
 
 
 def differences(before: Config, after: Config) -> list[str]:

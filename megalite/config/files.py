@@ -14,7 +14,8 @@ from megalite.errors import ConfigError
 def read_file(path: str) -> dict[str, object]:
     """Flat key (as written) -> value of the file ``path``.
 
-    Raises :class:`ConfigError` if it cannot be read, is no mapping, names a key twice or puts a field into the wrong group.
+    Raises :class:`ConfigError` if it cannot be read, is no mapping, names a key twice or puts a field into the wrong
+    group.
     """
     content = _load(path)
     if not isinstance(content, dict):
@@ -24,7 +25,8 @@ def read_file(path: str) -> dict[str, object]:
     for key, value in content.items():
         if key in group_titles() and isinstance(value, dict):
             entries += [(str(inner), own) for inner, own in value.items()]
-            problems += [f"{name} belongs to group {home}; {path} has it in {key}." for name, home in _misplaced(key, value)]
+            for name, home in _misplaced(key, value):
+                problems.append(f"{name} must stand in group {home}; {path} has it in {key}. Move it.")
         else:
             entries.append((str(key), value))
     names = [name for name, _ in entries]

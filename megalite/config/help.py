@@ -6,8 +6,9 @@ import textwrap
 from megalite.config.fields import Field, all_fields, group_titles, help_texts
 
 _USAGE = """\
-Give settings as flags, or in a file for --config, or both: the command line wins. Hyphens and underscores are the same, and
-a switch that is on is turned off by --no-NAME. Other flags of Megatron-LM are translated, or refused with the reason.
+Give settings as flags, or in a file for --config, or both: the command line wins. Hyphens and underscores are the
+same, and a switch that is on is turned off by --no-NAME. Other flags of Megatron-LM are translated, accepted with a
+notice where they make no difference, or refused with the reason.
 """
 
 _INDENT = {"initial_indent": " " * 6, "subsequent_indent": " " * 6}
@@ -16,7 +17,8 @@ _INDENT = {"initial_indent": " " * 6, "subsequent_indent": " " * 6}
 def help_text() -> str:
     """All flags by group, wrapped to the width of the terminal."""
     width = min(shutil.get_terminal_size().columns, 120)
-    lines = [*textwrap.wrap(_USAGE, width, break_on_hyphens=False), "", "  --config FILE", "      Read settings from a .yaml or .json file."]
+    lines = textwrap.wrap(_USAGE, width, break_on_hyphens=False)
+    lines += ["", "  --config FILE", "      Read settings from a .yaml or .json file."]
     helps = help_texts()
     for group, title in group_titles().items():
         lines += ["", title]
@@ -41,4 +43,4 @@ def default_text(field: Field) -> str:
         return ""
     if field.default is True:
         return f"on; --no-{field.flag[2:]} turns it off"
-    return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    return f"{field.default:.10g}" if isinstance(field.default, float) else str(field.default)

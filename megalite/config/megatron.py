@@ -19,9 +19,9 @@ _OWN_VALUE = "{value}"
 class Fate:
     """What becomes of a flag.
 
-    ``settings``: field of ours -> text, for a translated flag that stands for them with every value; ``by_value``: the same
-    per value. ``weak``: they give way to the same fields set otherwise. ``why``: the reason, for a harmless or refused flag;
-    ``values``: the only values with which a flag is harmless, empty when all are.
+    ``settings``: field of ours -> text, for a translated flag that stands for them with every value; ``by_value``: the
+    same per value. ``weak``: they give way to the same fields set otherwise. ``why``: the reason, for a harmless or
+    refused flag; ``values``: the only values with which a flag is harmless, empty when all are.
     """
 
     kind: Literal["translated", "harmless", "refused"]
@@ -78,10 +78,11 @@ def outcome(name: str, written: str, texts: Sequence[str]) -> Outcome | None:
         return Outcome(problem=f"{written} cannot be honoured. {fate.why}")
     if fate.kind == "harmless":
         if fate.values and value not in fate.values:
-            return Outcome(problem=f"{written} must be {' or '.join(fate.values)}, because {fate.why}; given {value!r}.")
+            allowed = " or ".join(fate.values)
+            return Outcome(problem=f"{written} must be {allowed}, because {fate.why}; given {value or 'nothing'}.")
         return Outcome(notice=f"{written} {value}".rstrip() + f" has no effect: {fate.why}.")
     if fate.by_value and value not in fate.by_value:
-        return Outcome(problem=f"{written} must be {' or '.join(fate.by_value)} here; given {value!r}.")
+        return Outcome(problem=f"{written} must be {' or '.join(fate.by_value)} here; given {value or 'nothing'}.")
     settings = fate.by_value[value] if fate.by_value else fate.settings
     return _translated(f"{written} {value}".rstrip(), settings, texts, fate.weak)
 
@@ -94,7 +95,8 @@ def _translated(written: str, settings: Mapping[str, str], texts: Sequence[str],
 
 
 def own_value(name: str, texts: list[str]) -> tuple[list[str], str]:
-    """Megatron-LM's value of our field ``name`` in our words, and a hint (or "") for a value that cannot be honoured."""
+    """Megatron-LM's value of our field ``name`` in our words, and a hint (or "") for a value that cannot be
+    honoured."""
     if len(texts) != 1:
         return texts, ""
     renamed = table()["renamed_values"].get(name, {})
