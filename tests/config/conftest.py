@@ -1,0 +1,13 @@
+"""Fixtures of the tests of the configuration."""
+
+import logging
+
+import pytest
+
+
+@pytest.fixture
+def notices(caplog, monkeypatch):
+    """The lines logged so far."""
+    monkeypatch.setattr(logging.getLogger("megalite"), "propagate", True)
+    caplog.set_level(logging.INFO, logger="megalite")
+    return lambda: [record.getMessage() for record in caplog.records]
