@@ -1,6 +1,6 @@
 """Print the grid, bubble and memory of a pipeline schedule.
 
-    python tools/show_schedule.py --schedule interleaved --pp 4 --virtual 2 --num-microbatches 8
+Example: python tools/show_schedule.py --schedule interleaved --pp 4 --virtual 2 --num-microbatches 8
 """
 
 from megalite.log import run_main

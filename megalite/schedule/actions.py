@@ -19,7 +19,7 @@ class Kind(str, Enum):
     """Forward of a stage for one micro-batch."""
     B = "B"
     """Its whole backward: gradients of input and weights."""
-    I = "I"  # noqa: E741 - the field's name for the gradient of the input
+    I = "I"
     """First half of a split backward: the gradient of the stage's input."""
     W = "W"
     """Second half: the gradients of the weights."""

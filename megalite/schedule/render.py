@@ -6,11 +6,9 @@ import string
 from megalite.schedule.actions import Action, Schedule
 from megalite.schedule.simulate import Timeline
 
-_LABEL = "rank {rank:>{digits}} | "
-
 
 def render(schedule: Schedule, timeline: Timeline, width: int = 120) -> str:
-    """The grid of computes, cut into blocks of at most ``width`` characters.
+    """The grid of computes, cut into blocks of equal length of at most ``width`` characters.
 
     One column is the shortest compute. A cell shows kind and micro-batch (``F3``) and, if ranks have several virtual
     stages, which of them: a letter, ``a`` for the rank's first (``F3a``). A longer compute is drawn out with dashes, an
@@ -23,17 +21,24 @@ def render(schedule: Schedule, timeline: Timeline, width: int = 120) -> str:
     for row, spans in zip(rows, timeline.spans):
         for span in spans:
             first, last = _column(span.start, unit), _column(span.end, unit)
-            text = _name(schedule, span.action).ljust((last - first) * cell - 1, "-")
+            fill = "-" if last - first > 1 else " "
+            text = _name(schedule, span.action).ljust((last - first) * cell - 1, fill)
             row[first:last] = [text[at : at + cell] for at in range(0, len(text), cell)]
-    digits = len(str(schedule.pp - 1))
-    per_block = max(1, (width - len(_LABEL.format(rank=0, digits=digits))) // cell)
-    blocks = []
-    for first in range(0, num_columns, per_block):
-        for rank, row in enumerate(rows):
-            cells = "".join(text.ljust(cell) for text in row[first : first + per_block])
-            blocks.append((_LABEL.format(rank=rank, digits=digits) + cells).rstrip())
-        blocks.append("")
-    return "\n".join(blocks[:-1]) + "\n"
+    return _in_blocks(["".join(text.ljust(cell) for text in row) for row in rows], cell, width)
+
+
+def _in_blocks(rows: list[str], cell: int, width: int) -> str:
+    """Rows of cells, cut between cells, with the rank before each piece."""
+    labels = [f"rank {rank:>{len(str(len(rows) - 1))}} | " for rank in range(len(rows))]
+    num_columns = len(rows[0]) // cell
+    fitting = max(1, (width - len(labels[0])) // cell)
+    num_blocks = math.ceil(num_columns / fitting)
+    length = math.ceil(num_columns / num_blocks) * cell
+    blocks = [
+        "".join(f"{label}{row[first : first + length]}".rstrip() + "\n" for label, row in zip(labels, rows))
+        for first in range(0, len(rows[0]), length)
+    ]
+    return "\n".join(blocks)
 
 
 def _column(time: float, unit: float) -> int:

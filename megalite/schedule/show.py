@@ -64,7 +64,9 @@ def _write_trace(path: Path, schedule: Schedule, timeline: Timeline) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Print the grid of a pipeline schedule, its bubble and its memory.")
     names = ", ".join(plugins.available(BUILDERS))
-    parser.add_argument("--schedule", default="1f1b", help=f"1f1b, or a file of megalite/schedule/builders: {names}")
+    parser.add_argument(
+        "--schedule", default="auto", help=f"auto, 1f1b, or a file of megalite/schedule/builders: {names}"
+    )
     parser.add_argument("--pp", type=int, default=4, help="pipeline ranks")
     parser.add_argument("--virtual", type=int, default=1, help="virtual stages per rank")
     parser.add_argument("--num-microbatches", type=int, default=8, help="micro-batches in a step")
