@@ -56,19 +56,26 @@ class ParallelContext:
         """The group along ``axes`` that this rank belongs to: tp, dp, pp, tp-pp or tp-dp."""
         return self._groups[tuple(axes)]
 
-    def pair(self, name: str, peers: Sequence[int]) -> Group | None:
-        """A group of its own for a few ranks, or None on ranks outside it.
+    def subgroup(self, name: str, ranks: Sequence[int] | None) -> Group | None:
+        """One more group, of ``ranks``, in which this rank is; None joins none, and returns None.
 
-        Members must ask for their pairs in one global order, for making a group waits for all its members.
+        A collective of the world: every rank makes the same number of calls, and in each the ranks' groups are disjoint.
         """
-        return self._new_group(name, tuple(sorted(peers))) if self.rank in peers else None
+        if self.mesh.world_size == 1:
+            return None
+        return self._new_group(name, tuple(sorted(ranks)) if ranks else (self.rank,), stay_in_step=True)
 
-    def _new_group(self, name: str, ranks: tuple[int, ...]) -> Group:
-        if len(ranks) == 1:
+    def _new_group(self, name: str, ranks: tuple[int, ...], stay_in_step: bool = False) -> Group | None:
+        """Only members take part in making a group, so that the groups of a large world cost each rank only its own.
+
+        PyTorch then names a group after its ranks and the number of groups that this process already has; so a rank
+        that joins none makes one of its own, to stay in step.
+        """
+        alone = len(ranks) == 1
+        if alone and not stay_in_step:
             return Group(name, 0, ranks, traffic=self.traffic)
-        # Only members take part: making the groups of a large world costs each rank only its own.
         pg = dist.new_group(list(ranks), use_local_synchronization=True)
-        return Group(name, ranks.index(self.rank), ranks, pg, self.traffic)
+        return None if alone else Group(name, ranks.index(self.rank), ranks, pg, self.traffic)
 
     def close(self) -> None:
         """Leave the job: after this no collective is possible."""

@@ -68,14 +68,20 @@ class _PostedReceive:
         return self._tensors
 
 
-def channels_of(pp: int, wrap: bool) -> list[Channel]:
-    """All channels of a chain of ``pp`` ranks in their global order; ``wrap`` closes the ring (several stages a rank)."""
-    edges = [(rank, (rank + 1) % pp) for rank in range(pp if wrap and pp > 1 else pp - 1)]
-    return [
-        channel
-        for source, target in edges
-        for channel in (Channel(source, target, "forward"), Channel(target, source, "backward"))
-    ]
+def channel_rounds(pp: int, wrap: bool) -> list[list[Channel]]:
+    """All channels of a chain of ``pp`` ranks in rounds, in each of which a rank has at most one channel.
+
+    ``wrap`` closes the ring, for ranks with several stages.
+    """
+    edges = [(rank, (rank + 1) % pp) for rank in range(pp if wrap else pp - 1)]
+    # Neighbouring edges alternate between two rounds; the last edge of an odd ring touches both and has its own.
+    color_of = [2 if wrap and pp % 2 and index == pp - 1 else index % 2 for index in range(len(edges))]
+    rounds = []
+    for color in range(3):
+        same = [edge for edge, own in zip(edges, color_of) if own == color]
+        rounds.append([Channel(source, target, "forward") for source, target in same])
+        rounds.append([Channel(target, source, "backward") for source, target in same])
+    return rounds
 
 
 class PairTransport:
@@ -87,11 +93,14 @@ class PairTransport:
         self._ranks = chain
         self._groups: dict[Channel, Group] = {}
         self._sends: dict[Channel, deque] = {}
-        for channel in channels_of(len(chain), wrap):
-            group = context.pair(f"p2p-{channel.direction}", (chain[channel.source], chain[channel.target]))
-            if group is not None:
-                self._groups[channel] = group
-                self._sends[channel] = deque()
+        me = context.coords.pp
+        for channels in channel_rounds(len(chain), wrap):
+            own = next((channel for channel in channels if me in (channel.source, channel.target)), None)
+            peers = None if own is None else (chain[own.source], chain[own.target])
+            group = context.subgroup("p2p", peers)
+            if own is not None:
+                self._groups[own] = group
+                self._sends[own] = deque()
 
     def send(self, channel: Channel, tensors: Tensors) -> None:
         group, sends = self._groups[channel], self._sends[channel]

@@ -1,6 +1,5 @@
 """Partition: the model's list of units cut into virtual stages."""
 
-import dataclasses
 from typing import Sequence
 
 from megalite.config import Config
@@ -11,9 +10,16 @@ from megalite.topology.placement import SplitOptions, split_layers
 def partition(units: Sequence[Unit], config: Config) -> list[list[Unit]]:
     """The units of each virtual stage, in order of stage; raises ConfigError if the layers cannot be split as asked."""
     parallel = config.parallel
-    options = SplitOptions(**{field.name: getattr(parallel, field.name) for field in dataclasses.fields(SplitOptions)})
-    num_stages = parallel.pipeline_model_parallel_size * config.virtual_stages
-    return [[units[i] for i in stage] for stage in split_layers([unit.kind for unit in units], num_stages, options)]
+    options = SplitOptions(
+        pp=parallel.pipeline_model_parallel_size,
+        virtual=config.virtual_stages,
+        first=parallel.decoder_first_pipeline_num_layers,
+        last=parallel.decoder_last_pipeline_num_layers,
+        count_embedding=parallel.account_for_embedding_in_pipeline_split,
+        count_head=parallel.account_for_loss_in_pipeline_split,
+        layout=parallel.pipeline_model_parallel_layout,
+    )
+    return [[units[i] for i in stage] for stage in split_layers([unit.kind for unit in units], options)]
 
 
 def tied_stages(cut: Sequence[Sequence[Unit]]) -> dict[str, tuple[int, int]]:

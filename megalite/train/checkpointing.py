@@ -60,7 +60,7 @@ class Checkpointing:
         pieces = parameter_pieces(engine)
         if not self._flags.no_save_optim:
             pieces += optimizer_pieces(engine, owned_only=True)
-        meta = {**progress.to_meta(), "loss_scaler": scaler.state_dict(), "data_fingerprint": self._fingerprint}
+        meta = {**progress.to_meta(), "loss_scaler": scaler.state(), "data_fingerprint": self._fingerprint}
         self._manager.save(progress.iteration, pieces, meta, to_yaml(self._config))
         self._last_saved = progress.iteration
         return time.perf_counter() - started
@@ -89,7 +89,7 @@ class Checkpointing:
         progress = Progress.from_meta(store.meta)
         if with_optimizer:
             engine.optimizer.num_updates = progress.num_updates
-            scaler.load_state_dict(store.meta["loss_scaler"])
+            scaler.load(store.meta["loss_scaler"])
         if self._flags.save == self._flags.load:
             self._last_saved = progress.iteration
         return progress

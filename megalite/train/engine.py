@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 import torch
 
 from megalite import plugins
-from megalite.config import Config
+from megalite.config import Config, TrainingConfig
 from megalite.dp.strategy import DataParallel
 from megalite.nn.context import LayerContext
+from megalite.nn.recompute import RecomputePlan
 from megalite.optim.optimizer import Optimizer
 from megalite.parallel.context import ParallelContext
 from megalite.parallel.group import Group
@@ -84,7 +85,8 @@ class Engine:
 def build_engine(config: Config, context: ParallelContext) -> Engine:
     """Build the owned stages, their buckets, the optimizer and the executor. ``config`` must be resolved and checked."""
     model = plugins.load("megalite.models", config.model.model, "--model")
-    cut = partition(model.units(config.model), config)
+    recompute = _recompute_plan(config.training)
+    cut = partition(model.units(config.model, recompute), config)
     mesh, parallel = context.mesh, config.parallel
     dtype = getattr(torch, config.training.dtype)
     layer_context = LayerContext(
@@ -94,16 +96,22 @@ def build_engine(config: Config, context: ParallelContext) -> Engine:
         device=context.device,
         seed=config.training.seed,
     )
-    stages = build_stages(cut, stages_of(context.coords.pp, mesh.pp, config.virtual_stages), layer_context)
+    stages = build_stages([recompute.apply(units) for units in cut], stages_of(context.coords.pp, mesh.pp, config.virtual_stages), layer_context)
     strategy = _build_strategy(config, context, stages, tied_stages(cut))
     rule = plugins.load("megalite.optim.rules", config.optimizer.optimizer, "--optimizer").Rule
-    optimizer = Optimizer(rule.from_config(config.optimizer), strategy.slices())
+    optimizer = Optimizer(rule.from_config(config.optimizer), strategy.slices(), context.group("tp", "dp"))
     transport = PairTransport(context, wrap=config.virtual_stages > 1) if mesh.pp > 1 else None
     carry = model.carry_spec(
         config.model, config.training.micro_batch_size, mesh.tp, layer_context.sequence_parallel, dtype
     )
     executor = Executor(stages, context.coords.pp, transport, carry)
     return Engine(config, context, stages, strategy, optimizer, executor, Schedules(config))
+
+
+def _recompute_plan(training: TrainingConfig) -> RecomputePlan:
+    return RecomputePlan(
+        training.recompute_granularity, training.recompute_method or "uniform", training.recompute_num_layers or 1
+    )
 
 
 def _build_strategy(
@@ -117,7 +125,9 @@ def _build_strategy(
         holders = {chain[owner(stage, context.mesh.pp)] for stage in (first, second)}
         if len(holders) == 1:
             uses[parameter] = 2
-        elif (group := context.pair(f"tie-{parameter}", tuple(holders))) is not None:
+            continue
+        group = context.subgroup("tie", tuple(holders) if context.rank in holders else None)
+        if group is not None:
             groups[parameter] = group
     kind = plugins.load("megalite.dp.strategies", name, "--use-distributed-optimizer").Strategy
     strategy = kind(parameters_of(stages), context, config.parallel, groups, uses)

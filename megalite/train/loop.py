@@ -11,7 +11,7 @@ from megalite.data.sampler import microbatches
 from megalite.errors import NumericsError
 from megalite.optim.decay import WeightDecay
 from megalite.optim.lr import LearningRate
-from megalite.optim.scaler import LossScaler
+from megalite.optim.scaler import DynamicScale, LossScaler
 from megalite.parallel.collectives import all_reduce
 from megalite.topology.microbatches import BatchSchedule
 from megalite.train.checkpointing import Checkpointing
@@ -127,7 +127,7 @@ class TrainingLoop:
         return size, microbatches(consumed, size, micro, dp, self._engine.context.mesh.dp)
 
     def _refuse_non_finite(self, outcome: StepOutcome) -> None:
-        if outcome.finite or not self._config.training.check_for_nan_in_loss_and_grad or self._scaler.dynamic:
+        if outcome.finite or not self._config.training.check_for_nan_in_loss_and_grad or isinstance(self._scaler, DynamicScale):
             return
         self._log()
         raise NumericsError(

@@ -15,7 +15,7 @@ from megalite.data.build import Datasets, build_datasets
 from megalite.data.dataset import Dataset, Request
 from megalite.data.loader import BatchLoader
 from megalite.log import logger, setup_logging
-from megalite.optim.scaler import LossScaler
+from megalite.optim.scaler import make_scaler
 from megalite.parallel.collectives import all_reduce, barrier
 from megalite.parallel.context import ParallelContext
 from megalite.parallel.device import choose_backend, choose_device
@@ -78,7 +78,7 @@ def _run(config: Config, context: ParallelContext, length: _Length, vocabulary: 
     datasets = _build_datasets(config, length, vocabulary)
     engine = build_engine(config, context)
     _report_parameters(engine)
-    scaler = LossScaler.from_config(config.training)
+    scaler = make_scaler(config.training)
     fingerprint = datasets.train.fingerprint if datasets.train is not None else None
     checkpointing = Checkpointing(config, context, fingerprint)
     progress = checkpointing.restore(engine, scaler)
@@ -112,7 +112,8 @@ def _build_datasets(config: Config, length: _Length, vocabulary: Vocabulary) -> 
 def _loader(engine: Engine, dataset: Dataset | None, num_samples: int) -> BatchLoader | None:
     if dataset is None:
         return None
-    fields = engine.batch_fields
+    # Layers read document borders where there are any: only then does attention end at them.
+    fields = engine.batch_fields - (set() if engine.config.data.reset_attention_mask else {"document_ids"})
     return BatchLoader(dataset, num_samples, fields, engine.context.device, engine.config.data.num_workers)
 
 

@@ -56,7 +56,7 @@ def train_step(engine: Engine, scaler: LossScaler, batches: list[Tensors], lr: f
     finite = math.isfinite(norm) and math.isfinite(loss)
     zeros = num_zeros(slices, engine.context) if engine.config.logging.log_num_zeros_in_grad else None
     scale = scaler.scale
-    scaler.update(found_inf=not finite)
+    scaler.update(overflow=not finite)
     if finite:
         factor *= clip_coefficient(norm, engine.config.optimizer.clip_grad)
         engine.optimizer.step(lr, weight_decay, factor)
