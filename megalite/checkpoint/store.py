@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from megalite.checkpoint.index import INDEX, Index, coverage_problem, read_index
 from megalite.checkpoint.piece import Piece
-from megalite.checkpoint.shard import CHUNK_BYTES, dtype_name, tensor_key
+from megalite.checkpoint.shard import CHUNK_BYTES, StoredFile, dtype_name, tensor_key
 from megalite.errors import CheckpointError
 from megalite.state import Box
 
@@ -125,26 +125,25 @@ def crc32_of(path: Path) -> int:
 
 
 def open_store(directory: Path) -> Store:
-    """Open the checkpoint in ``directory``, whose every file must be there and have its size.
+    """Open the checkpoint in ``directory``: every file must be there and have its size, the small ones their checksum.
 
     Raises :class:`CheckpointError` that names what is missing or damaged.
     """
     index = read_index(directory)
-    problems = [problem for name, stored in index.files.items() if (problem := _size_problem(directory / name, stored.num_bytes))]
-    if META not in index.files:
-        problems.append(f"{INDEX} does not list {META}")
+    problems = [problem for name, stored in index.files.items() if (problem := _problem(directory / name, stored))]
+    problems += [f"{INDEX} does not list {name}" for name in (META, CONFIG) if name not in index.files]
     if problems:
         raise CheckpointError(f"{directory} is not a complete checkpoint: {'; '.join(problems)}.")
-    try:
-        meta = json.loads((directory / META).read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise CheckpointError(f"{directory / META} is damaged: {error}.") from error
-    return Store(directory, index, meta)
+    return Store(directory, index, json.loads((directory / META).read_text(encoding="utf-8")))
 
 
-def _size_problem(path: Path, num_bytes: int) -> str | None:
+def _problem(path: Path, stored: StoredFile) -> str | None:
     try:
         found = path.stat().st_size
+        if found != stored.num_bytes:
+            return f"{path.name} must have {stored.num_bytes} bytes, it has {found}"
+        if path.name in (META, CONFIG) and crc32_of(path) != stored.crc32:
+            return f"{path.name} no longer holds what was written (its checksum differs)"
     except OSError as error:
         return f"{path.name}: {error.strerror}"
-    return None if found == num_bytes else f"{path.name} must have {num_bytes} bytes, it has {found}"
+    return None

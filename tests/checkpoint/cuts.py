@@ -5,10 +5,11 @@ from pathlib import Path
 import torch
 from hypothesis import strategies as st
 
+from megalite.checkpoint.directory import write_file
 from megalite.checkpoint.index import INDEX, build_index
 from megalite.checkpoint.piece import Piece, own_part
-from megalite.checkpoint.shard import StoredFile, shard_name, write_shard
-from megalite.checkpoint.store import META, crc32_of
+from megalite.checkpoint.shard import shard_name, write_shard
+from megalite.checkpoint.store import CONFIG, META
 from megalite.state import Box
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64)
@@ -55,7 +56,7 @@ def write_checkpoint(directory: Path, pieces_by_rank, meta='{"iteration": 1}'):
     for rank, pieces in enumerate(pieces_by_rank):
         parts = [part for piece in pieces if (part := own_part(piece))]
         records.append(write_shard(directory / shard_name(rank), parts))
-    (directory / META).write_text(meta)
-    index = build_index(records, {META: StoredFile(len(meta), crc32_of(directory / META))})
+    others = {META: write_file(directory / META, meta), CONFIG: write_file(directory / CONFIG, "seed: 1\n")}
+    index = build_index(records, others)
     (directory / INDEX).write_text(index.to_json())
     return directory

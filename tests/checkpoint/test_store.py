@@ -193,7 +193,7 @@ def test_damaged_json_is_named(checkpoint):
         open_store(checkpoint)
     (checkpoint / INDEX).write_text(text)
     (checkpoint / META).write_text("x" * (checkpoint / META).stat().st_size)
-    with pytest.raises(CheckpointError, match="meta.json is damaged"):
+    with pytest.raises(CheckpointError, match="meta.json no longer holds what was written"):
         open_store(checkpoint)
 
 

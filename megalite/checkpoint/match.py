@@ -1,0 +1,71 @@
+"""Does a checkpoint fit the model? Every difference of every rank, listed together before anything is read."""
+
+from dataclasses import dataclass
+from typing import Iterable, Sequence
+
+from megalite.checkpoint.agree import shared_error
+from megalite.checkpoint.piece import Piece
+from megalite.checkpoint.shard import dtype_name
+from megalite.checkpoint.store import Store
+from megalite.log import logger
+from megalite.parallel.collectives import gather_objects
+from megalite.parallel.group import Group
+
+_SHOWN = 20
+
+Wanted = dict[str, tuple[tuple[int, ...], str]]
+"""Global shape and dtype of every tensor by name."""
+
+
+@dataclass(frozen=True)
+class Strictness:
+    """What a checkpoint may lack or have besides, compared with the model."""
+
+    unread: tuple[str, ...] = ()
+    """Names that start with one of these need not be wanted, e.g. ``("optim.",)`` when only parameters are loaded."""
+    names: bool = True
+    """Missing and surplus tensors are an error. If not set they are a warning, and missing ones keep their values."""
+    convert: bool = False
+    """Tensors may be stored in another dtype than the model's."""
+
+
+def readable_pieces(store: Store, pieces: Sequence[Piece], group: Group, strictness: Strictness) -> list[Piece]:
+    """The pieces of this rank that the checkpoint has, after comparing the names that all ranks want with its own.
+
+    Raises the same :class:`CheckpointError` on every rank if tensors are missing, surplus or of another shape or
+    dtype, as far as ``strictness`` goes.
+    """
+    local: Wanted = {piece.name: (piece.global_shape, dtype_name(piece.tensor.dtype)) for piece in pieces}
+    wanted: Wanted = {}
+    for names in gather_objects(local, group):
+        wanted.update(names)
+    stored: Wanted = {name: (store.shape(name), store.dtype(name)) for name in store.names()}
+    absent = _listing("missing", sorted(wanted.keys() - stored.keys()))
+    absent += _listing("surplus", [n for n in stored if n not in wanted and not n.startswith(strictness.unread)])
+    unfit = _listing("of another shape", _differences(stored, wanted, 0))
+    if not strictness.convert:
+        unfit += _listing("of another dtype", _differences(stored, wanted, 1))
+    if unfit or (absent and strictness.names):
+        raise shared_error(
+            f"{store.directory} does not fit the model:{absent}{unfit}\n"
+            f"Use the model that wrote it: its configuration is {store.directory}/config.yaml."
+        )
+    if absent and group.rank == 0:
+        logger.warning(f"{store.directory} does not fit the model; missing tensors keep their values:{absent}")
+    return [piece for piece in pieces if piece.name in stored]
+
+
+def _differences(stored: Wanted, wanted: Wanted, field: int) -> list[str]:
+    return [
+        f"{name}: {stored[name][field]} in the checkpoint, {wanted[name][field]} in the model"
+        for name in sorted(stored.keys() & wanted.keys())
+        if stored[name][field] != wanted[name][field]
+    ]
+
+
+def _listing(title: str, entries: Iterable[str]) -> str:
+    entries = list(entries)
+    if not entries:
+        return ""
+    more = f"\n    and {len(entries) - _SHOWN} more" if len(entries) > _SHOWN else ""
+    return f"\n  {title} ({len(entries)}):" + "".join(f"\n    {entry}" for entry in entries[:_SHOWN]) + more

@@ -1,0 +1,25 @@
+"""Which checkpoints stay."""
+
+from dataclasses import dataclass
+from typing import Sequence
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How many checkpoints to keep. With neither given, all."""
+
+    keep_last: int | None = None
+    """The newest ones, that many; 1 if only ``interval`` is given."""
+    interval: int | None = None
+    """Iterations divisible by it stay besides."""
+
+    def doomed(self, iterations: Sequence[int], newest: int) -> list[int]:
+        """Those of ``iterations`` to delete now that the checkpoint of iteration ``newest`` is published.
+
+        Iterations later than ``newest`` are of a run that was taken back to an earlier step since: they neither
+        count nor go.
+        """
+        if self.keep_last is None and self.interval is None:
+            return []
+        until_now = sorted(iteration for iteration in iterations if iteration <= newest)
+        return [i for i in until_now[: -(self.keep_last or 1)] if not (self.interval and i % self.interval == 0)]
