@@ -21,8 +21,10 @@ from megalite.log import echo, logger
 
 @dataclass(frozen=True)
 class _Given:
-    """One flag or key as given: its flat name, how the user wrote it, its values as texts; ``null`` for null in a
-    file."""
+    """One flag or key as given: its flat name, how the user wrote it, and its values as texts.
+
+    ``null``: set to nothing, as only a file can.
+    """
 
     name: str
     written: str
@@ -126,7 +128,7 @@ def _read(path: str) -> tuple[list[_Given], list[str]]:
     for key, value in read_file(path).items():
         name, written = key.replace("-", "_"), f"{key} in {path}"
         setting = all_fields().get(name)
-        if value is None:
+        if value is None or value == []:
             given.append(_Given(name, written, [], null=True))
         elif setting is not None and not setting.is_switch and isinstance(value, (bool, dict)):
             problems.append(f"{written} must be {setting.placeholder}; given {value}.")
@@ -214,6 +216,6 @@ def _values(chosen: Mapping[str, _Given]) -> tuple[dict[str, object], list[str]]
 def _value(setting: Field, flag: _Given) -> object:
     if not flag.null:
         return setting.parse(flag.texts)
-    if not setting.optional:
+    if not setting.optional and not setting.many:
         raise ValueError(f"must be {setting.placeholder or 'true or false'}")
-    return None
+    return () if setting.many else None

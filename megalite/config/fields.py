@@ -42,7 +42,7 @@ class Field:
     def type(self) -> object:
         """The annotation without None."""
         kinds = [kind for kind in typing.get_args(self.annotation) if kind is not type(None)]
-        return kinds[0] if isinstance(self.annotation, types.UnionType) or self.optional else self.annotation
+        return kinds[0] if self.optional else self.annotation
 
     @property
     def is_switch(self) -> bool:
@@ -74,12 +74,14 @@ class Field:
         return typing.get_args(self.type) if typing.get_origin(self.type) is tuple else (self.type,)
 
     def parse(self, texts: list[str]) -> object:
-        """The value that ``texts`` stand for; a switch may stand alone. Raises ValueError that says what it must be."""
+        """The value that ``texts`` stand for; a switch may stand alone. Raises ValueError that says what must hold."""
         if self.is_switch and not texts:
             return True
         if self.choices:
             return _one(texts, self._choose)
         kinds = self._element_types
+        if self.many and not texts:
+            raise ValueError("must be at least one value")
         if self.many:
             return tuple(_CONVERT[kinds[0]](text) for text in texts)
         if len(kinds) == 1:

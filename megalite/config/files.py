@@ -7,7 +7,7 @@ from typing import Callable
 import yaml
 
 from megalite.config.fields import all_fields, group_titles
-from megalite.config.report import raise_together
+from megalite.config.report import one_error, raise_together
 from megalite.errors import ConfigError
 
 
@@ -19,7 +19,7 @@ def read_file(path: str) -> dict[str, object]:
     """
     content = _load(path)
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold a mapping from settings to values; it holds a {type(content).__name__}.")
+        raise one_error([f"{path} must hold a mapping from settings to values; it holds a {type(content).__name__}."])
     entries: list[tuple[str, object]] = []
     problems: list[str] = []
     for key, value in content.items():
@@ -46,13 +46,13 @@ def _load(path: str) -> object:
     readers: dict[str, Callable[[str], object]] = {".yaml": _load_yaml, ".yml": _load_yaml, ".json": _load_json}
     reader = readers.get(Path(path).suffix)
     if reader is None:
-        raise ConfigError(f"--config must name a file that ends in .yaml, .yml or .json; given {path!r}.")
+        raise one_error([f"--config must name a file that ends in .yaml, .yml or .json; given {path!r}."])
     try:
         return reader(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"--config {path} cannot be read: {error.strerror}.") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{path} is not valid: {error}") from error
+        raise one_error([f"{path} is not valid: {error}"]) from error
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

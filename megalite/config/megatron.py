@@ -12,6 +12,7 @@ from typing import Literal, Mapping, Sequence
 
 import yaml
 
+_TABLE = Path(__file__).with_name("megatron_flags.yaml")
 _OWN_VALUE = "{value}"
 
 
@@ -45,7 +46,7 @@ class Outcome:
 @functools.cache
 def table() -> Mapping:
     """The content of ``megatron_flags.yaml``."""
-    return MappingProxyType(yaml.safe_load(Path(__file__).with_name("megatron_flags.yaml").read_text()))
+    return MappingProxyType(yaml.safe_load(_TABLE.read_text(encoding="utf-8")))
 
 
 def fates(name: str) -> list[Fate]:
@@ -95,8 +96,7 @@ def _translated(written: str, settings: Mapping[str, str], texts: Sequence[str],
 
 
 def own_value(name: str, texts: list[str]) -> tuple[list[str], str]:
-    """Megatron-LM's value of our field ``name`` in our words, and a hint (or "") for a value that cannot be
-    honoured."""
+    """Megatron-LM's value of our field ``name`` in our words, and a hint (or "") if it cannot be honoured."""
     if len(texts) != 1:
         return texts, ""
     renamed = table()["renamed_values"].get(name, {})

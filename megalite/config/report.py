@@ -6,16 +6,17 @@ from megalite.errors import ConfigError
 
 
 def raise_together(problems: Sequence[str]) -> None:
-    """Raise one :class:`ConfigError` that lists all ``problems``; do nothing when there are none.
+    """Raise :func:`one_error` of all ``problems``; do nothing when there are none."""
+    if problems:
+        raise one_error(problems)
 
-    Every rank finds the same problems, so the error is marked for being shown once.
-    """
-    if not problems:
-        return
+
+def one_error(problems: Sequence[str]) -> ConfigError:
+    """An error that lists all ``problems``, marked as one that every rank finds, so that it is shown once."""
     listed = [f"{len(problems)} problems:", *(f"  - {problem}" for problem in problems)]
     error = ConfigError(problems[0] if len(problems) == 1 else "\n".join(listed))
     error.same_on_every_rank = True
-    raise error
+    return error
 
 
 def nearest_multiples(number: int, unit: int) -> str:

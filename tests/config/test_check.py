@@ -46,19 +46,22 @@ BROKEN = [
     (
         {"hidden_size": 36, "position_embedding_type": "rope"},
         1,
-        "position_embedding_type rope must rotate an even number of channels of each head; head dimension 3 x rotary_percent "
+        "position_embedding_type rope must rotate an even number of channels of each head; head dimension 3 x "
+        "rotary_percent "
         "(1.0) gives 3: change num_attention_heads, kv_channels or rotary_percent.",
     ),
     (
         {"position_embedding_type": "rope", "rotary_percent": 0.3},
         1,
-        "position_embedding_type rope must rotate an even number of channels of each head; head dimension 4 x rotary_percent "
+        "position_embedding_type rope must rotate an even number of channels of each head; head dimension 4 x "
+        "rotary_percent "
         "(0.3) gives 1: change num_attention_heads, kv_channels or rotary_percent.",
     ),
     (
         {"seq_length": 64, "max_position_embeddings": 32},
         1,
-        "seq_length (64) must be at most max_position_embeddings (32) with learned positions: raise it, shorten seq_length, "
+        "seq_length (64) must be at most max_position_embeddings (32) with learned positions: raise it, shorten "
+        "seq_length, "
         "or use --position-embedding-type rope.",
     ),
     (
@@ -76,13 +79,15 @@ BROKEN = [
     (
         {"tensor_model_parallel_size": 2},
         1,
-        "the number of processes (1) must be divisible by tensor_model_parallel_size (2) x pipeline_model_parallel_size (1) x "
+        "the number of processes (1) must be divisible by tensor_model_parallel_size (2) x "
+        "pipeline_model_parallel_size (1) x "
         "context_parallel_size (1) = 2: start 2 processes (torchrun --nproc-per-node), or change the sizes.",
     ),
     (
         {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 3},
         8,
-        "the number of processes (8) must be divisible by tensor_model_parallel_size (2) x pipeline_model_parallel_size (3) x "
+        "the number of processes (8) must be divisible by tensor_model_parallel_size (2) x "
+        "pipeline_model_parallel_size (3) x "
         "context_parallel_size (1) = 6: start 6 or 12 processes (torchrun --nproc-per-node), or change the sizes.",
     ),
     (
@@ -110,7 +115,8 @@ BROKEN = [
     (
         {"num_layers_per_virtual_pipeline_stage": 3},
         1,
-        "num_layers_per_virtual_pipeline_stage (3) must divide the layers of each rank; given 4 layers (with the embedding "
+        "num_layers_per_virtual_pipeline_stage (3) must divide the layers of each rank; given 4 layers (with the "
+        "embedding "
         "and the loss where they count) for 1 ranks to share evenly: change one of them, or give "
         "--num-virtual-stages-per-pipeline-rank or --pipeline-model-parallel-layout.",
     ),
@@ -140,13 +146,15 @@ BROKEN = [
     (
         {"global_batch_size": 10},
         3,
-        "global_batch_size (10) must be divisible by micro_batch_size (2) x data-parallel size (3) = 6: use 6 or 12, or "
+        "global_batch_size (10) must be divisible by micro_batch_size (2) x data-parallel size (3) = 6: use 6 or 12, "
+        "or "
         "another micro_batch_size or number of processes.",
     ),
     (
         {"global_batch_size": 4, "micro_batch_size": 8},
         1,
-        "global_batch_size (4) must be divisible by micro_batch_size (8) x data-parallel size (1) = 8: use 8, or another "
+        "global_batch_size (4) must be divisible by micro_batch_size (8) x data-parallel size (1) = 8: use 8, or "
+        "another "
         "micro_batch_size or number of processes.",
     ),
     (
@@ -197,13 +205,15 @@ BROKEN = [
     (
         {"lr_warmup_iters": 10},
         1,
-        "lr_warmup_iters (10) must be less than the length of the decay, lr_decay_iters or train_iters (10): shorten the "
+        "lr_warmup_iters (10) must be less than the length of the decay, lr_decay_iters or train_iters (10): shorten "
+        "the "
         "warm-up or lengthen the decay.",
     ),
     (
         {"train_iters": None, "train_samples": 80, "lr_decay_samples": 40, "lr_warmup_samples": 50},
         1,
-        "lr_warmup_samples (50) must be less than the length of the decay, lr_decay_samples or train_samples (40): shorten "
+        "lr_warmup_samples (50) must be less than the length of the decay, lr_decay_samples or train_samples (40): "
+        "shorten "
         "the warm-up or lengthen the decay.",
     ),
     (
@@ -214,19 +224,22 @@ BROKEN = [
     (
         {"lr_decay_style": "WSD", "lr_warmup_iters": 4, "lr_wsd_decay_iters": 7},
         1,
-        "lr_warmup_iters (4) and lr_wsd_decay_iters (7) together must be at most the length of the decay, lr_decay_iters or "
+        "lr_warmup_iters (4) and lr_wsd_decay_iters (7) together must be at most the length of the decay, "
+        "lr_decay_iters or "
         "train_iters (10): shorten one of them.",
     ),
     (
         {"start_weight_decay": 0.1},
         1,
-        "start_weight_decay (0.1) and end_weight_decay (None) need weight_decay_incr_style linear or cosine; given constant: "
+        "start_weight_decay (0.1) and end_weight_decay (None) need weight_decay_incr_style linear or cosine; given "
+        "constant: "
         "change the style, or use weight_decay.",
     ),
     (
         {"weight_decay_incr_style": "linear", "end_weight_decay": 0.1},
         1,
-        "weight_decay_incr_style linear needs start_weight_decay (None) and end_weight_decay (0.1): add the missing one.",
+        "weight_decay_incr_style linear needs start_weight_decay (None) and end_weight_decay (0.1): add the missing "
+        "one.",
     ),
     (
         {"override_opt_param_scheduler": True, "use_checkpoint_opt_param_scheduler": True},

@@ -21,7 +21,8 @@ def run_file(tmp_path):
 
 
 def test_values_of_every_type():
-    config = parse([*FLAGS, "--seed", "7", "--rampup-batch-size", "2", "3", "4", "--lr_decay_style", "cosine", "--swiglu"])
+    flags = "--seed 7 --rampup-batch-size 2 3 4 --lr_decay_style cosine --swiglu"
+    config = parse([*FLAGS, *flags.split()])
     assert config.training.seed == 7
     assert config.training.rampup_batch_size == (2, 3, 4)
     assert config.optimizer.lr == 1e-3
@@ -58,6 +59,7 @@ def test_switches_can_be_turned_off():
         (["--seed", "1", "2"], "--seed must be exactly one value; given 1 2."),
         (["--rampup-batch-size", "1", "2"], "--rampup-batch-size must be 3 values (INT INT INT); given 1 2."),
         (["--normalization", "Norm"], "--normalization must be one of LayerNorm, RMSNorm; given Norm."),
+        (["--valid-data-path"], "--valid-data-path must be at least one value; given nothing."),
         (["--swiglu", "yes"], "--swiglu must be true or false; given yes."),
         (["--hidden-sise", "4"], "--hidden-sise is not known: perhaps you meant --hidden-size."),
         (["--use-mcore-model"], "--use-mcore-model is not known: perhaps you meant --use-mcore-models."),
@@ -100,13 +102,16 @@ def test_help_lists_every_flag_in_its_group_quickly(capsys):
     text = capsys.readouterr().out
     assert left.value.code == 0
     assert all(field.flag in text for field in all_fields().values())
-    assert text.index("--num-layers INT (required)") < text.index("parallel: how the work") < text.index("--log-interval")
+    places = [text.index(part) for part in ("--num-layers INT (required)", "parallel: how the work", "--log-interval")]
+    assert places == sorted(places)
     assert "{learned_absolute,rope,none} (learned_absolute)" in text
     assert "--overlap-grad-reduce (on; --no-overlap-grad-reduce turns it off)" in text
 
 
 def test_a_file_sets_fields_flat_or_by_group(run_file):
-    flat = parse(run_file("num-layers: 4\nhidden_size: 48\nnum_attention_heads: 12\nseq_length: 32\nlr: 1e-3\nswiglu: true"))
+    flat = parse(
+        run_file("num-layers: 4\nhidden_size: 48\nnum_attention_heads: 12\nseq_length: 32\nlr: 1e-3\nswiglu: true\n")
+    )
     nested = parse(
         run_file(
             "model: {num_layers: 4, hidden_size: 48, num_attention_heads: 12, seq_length: 32, swiglu: true}\n"
@@ -117,12 +122,14 @@ def test_a_file_sets_fields_flat_or_by_group(run_file):
 
 
 def test_a_json_file_means_the_same(run_file):
-    content = {"num_layers": 4, "hidden_size": 48, "num_attention_heads": 12, "seq_length": 32, "data_path": ["0.5", "a"]}
+    content = {"num_layers": 4, "hidden_size": 48, "num_attention_heads": 12, "seq_length": 32, "data_path": [0.5, "a"]}
     assert parse(run_file(json.dumps(content), "run.json")) == parse([*MODEL, "--data-path", "0.5", "a"])
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_overrides(run_file):
-    file = run_file("seed: 2\nswiglu: true\nposition_embedding_type: rope\nlr_decay_iters: null\noverlap_grad_reduce: false")
+    file = run_file(
+        "seed: 2\nswiglu: true\nposition_embedding_type: rope\nlr_decay_iters: null\noverlap_grad_reduce: false\n"
+    )
     config = parse(
         [*MODEL, *file, "--seed", "3", "--no-swiglu"],
         overrides={"seed": 1, "bf16": True, "lr_decay_iters": 5, "position_embedding_type": "none"},
@@ -133,7 +140,9 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_overrides(run_fil
 
 
 def test_a_file_may_name_flags_of_megatron(run_file, notices):
-    file = run_file("use_mcore_models: true\nuse-rotary-position-embeddings: true\nnum_experts: null\nmtp_standalone: false")
+    file = run_file(
+        "use_mcore_models: true\nuse-rotary-position-embeddings: true\nnum_experts: null\nmtp_standalone: false\n"
+    )
     assert parse([*MODEL, *file]).model.position_embedding_type == "rope"
     assert len(notices()) == 4
     assert [text for text in notices() if text.startswith("num_experts in ") and text.endswith(" asks for nothing.")]

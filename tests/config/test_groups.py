@@ -18,7 +18,8 @@ def model(**fields) -> ModelConfig:
 
 def test_importing_the_configuration_needs_no_torch_and_no_time():
     program = (
-        "import sys, time; start = time.process_time(); import megalite.config, megalite.config.cli, megalite.config.check;"
+        "import sys, time; start = time.process_time(); import megalite.config, megalite.config.cli, "
+        "megalite.config.check;"
         "print('torch' in sys.modules, time.process_time() - start)"
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

@@ -95,8 +95,8 @@ def vars_of(flags: list[str]) -> dict[str, object]:
 
 
 def test_encoder_names_of_the_model():
-    flags = ["--encoder-num-layers", "4", "--encoder-seq-length", "32", "--hidden-size", "48", "--num-attention-heads", "12"]
-    assert parse(flags) == parse(MODEL)
+    flags = "--encoder-num-layers 4 --encoder-seq-length 32 --hidden-size 48 --num-attention-heads 12"
+    assert parse(flags.split()) == parse(MODEL)
 
 
 def test_accepted_flags_are_mentioned_once_each(notices):
@@ -115,15 +115,16 @@ def test_accepted_flags_are_mentioned_once_each(notices):
     [
         (
             ["--fp8-format", "hybrid"],
-            "--fp8-format cannot be honoured. Parameters and activations are float32, --bf16, --fp16 or --fp64; float8 and "
+            "--fp8-format cannot be honoured. Parameters and activations are float32, --bf16, --fp16 or --fp64; "
+            "float8 and "
             "float4 are not part of megalite.",
         ),
-        (["--multi-latent-attention"], "--multi-latent-attention cannot be honoured. Multi-latent attention is not part"),
+        (["--multi-latent-attention"], "--multi-latent-attention cannot be honoured. Multi-latent attention is"),
         (["--deepspeed"], "--deepspeed cannot be honoured. DeepSpeed is not used."),
         (["--deepspeed_config", "ds.json"], "--deepspeed_config cannot be honoured. DeepSpeed is not used."),
         (["--mock-data"], "--mock-data cannot be honoured. There is no made-up data"),
         (["--grad-reduce-in-bf16"], "--grad-reduce-in-bf16 cannot be honoured. Losses, main parameters, gradients"),
-        (["--nproc_per_node", "4"], "--nproc_per_node cannot be honoured. This is a flag of the launcher: put it before"),
+        (["--nproc_per_node", "4"], "--nproc_per_node cannot be honoured. This is a flag of the launcher: put it"),
         (
             ["--transformer-impl", "inference_optimized"],
             "--transformer-impl must be local or transformer_engine, because there is one implementation of the model; "
@@ -138,7 +139,8 @@ def test_accepted_flags_are_mentioned_once_each(notices):
         ),
         (
             ["--no-pipeline-parallel", "--pipeline-model-parallel-size", "2"],
-            "--no-pipeline-parallel and --pipeline-model-parallel-size contradict each other: pipeline_model_parallel_size "
+            "--no-pipeline-parallel and --pipeline-model-parallel-size contradict each other: "
+            "pipeline_model_parallel_size "
             "would be 1 and 2. Keep one.",
         ),
         (
@@ -177,5 +179,5 @@ def test_the_command_line_of_gpt3_is_honoured_as_it_stands(notices):
 
 
 def test_the_second_batch_schedule_of_the_gpt3_script_is_refused():
-    with pytest.raises(ConfigError, match="--step-batch-size-schedule cannot be honoured. The global batch grows by --rampup"):
+    with pytest.raises(ConfigError, match="--step-batch-size-schedule cannot be honoured. The global batch grows"):
         parse([*GPT3.split(), "--step-batch-size-schedule", "0:768"])

@@ -16,7 +16,8 @@ def test_the_global_batch_defaults_to_one_micro_batch_per_replica(notices):
     config = settle(valid(global_batch_size=None, tensor_model_parallel_size=2), 8)
     assert config.training.global_batch_size == 8
     assert notices() == [
-        "global_batch_size is 8 = micro_batch_size (2) x data-parallel size (4): give --global-batch-size to keep it the same "
+        "global_batch_size is 8 = micro_batch_size (2) x data-parallel size (4): give --global-batch-size to keep it "
+        "the same "
         "at other layouts."
     ]
 
