@@ -22,7 +22,7 @@ class LoggingConfig:
     log_memory_to_tensorboard: bool = False
     """Also draw memory use."""
     log_throughput: bool = False
-    """Also draw TFLOP/s per rank on TensorBoard; the log line always shows it."""
+    """Show TFLOP/s per rank in Megatron-LM's place in the log line (else near its end), and draw it on TensorBoard."""
     log_params_norm: bool = False
     """Also report the norm of all parameters."""
     log_num_zeros_in_grad: bool = False

@@ -50,7 +50,7 @@ IDLE: tuple[tuple[str, Callable[[Config], bool], str], ...] = (
         "with --tensorboard-dir",
         lambda config: config.logging.tensorboard_dir is not None,
         "tensorboard_queue_size tensorboard_log_interval log_validation_ppl_to_tensorboard log_timers_to_tensorboard "
-        "log_memory_to_tensorboard log_throughput",
+        "log_memory_to_tensorboard",
     ),
     (
         "with --tokenizer-type HuggingFaceTokenizer",

@@ -52,7 +52,8 @@ class TrainingConfig:
     hysteresis: int = 2
     """Overflows that are tolerated before the dynamic loss scale is halved."""
     check_for_nan_in_loss_and_grad: bool = True
-    """End the job when the loss or the gradient norm is not finite. Off: such steps are skipped and counted."""
+    """End the job when the loss or the gradient norm is not finite. Off, and always under a dynamic loss scale: such steps
+    are skipped and counted."""
     recompute_granularity: Literal["full", "selective"] | None = None
     """Drop activations in the forward pass and compute them again in the backward pass: of whole layers (full), or of
     the attention core only (selective)."""

@@ -40,7 +40,7 @@ def test_the_tokenizer_of_given_files_is_named():
         ({"initial_loss_scale": 65536.0, "bf16": True}, "initial_loss_scale (65536.0) has an effect only with --fp16."),
         ({"sgd_momentum": 0.5}, "sgd_momentum (0.5) has an effect only with another --optimizer than adam or lion."),
         ({"no_load_optim": True}, "no_load_optim (True) has an effect only with --load."),
-        ({"log_throughput": True}, "log_throughput (True) has an effect only with --tensorboard-dir."),
+        ({"tensorboard_queue_size": 5}, "tensorboard_queue_size (5) has an effect only with --tensorboard-dir."),
         (
             {"merge_file": "m", "tokenizer_type": "NullTokenizer"},
             "merge_file (m) has an effect only with --tokenizer-type GPT2BPETokenizer.",
