@@ -30,7 +30,6 @@ class CheckpointManager:
         self._config, self._group = config, group
         self._verify_integrity = verify_integrity
         self._lock: DirectoryLock | None = None
-        self._last_saved: int | None = None
         self._thread = ThreadPoolExecutor(1, "checkpoint") if async_save else None
         self._pending: Future | None = None
         if config.save is not None:
@@ -43,14 +42,12 @@ class CheckpointManager:
         return DirectoryLock(save)
 
     def save(self, iteration: int, pieces: Iterable[Piece], meta: dict[str, Any], config_yaml: str) -> None:
-        """Write a checkpoint of what all ranks' pieces hold now; only once if called again for the same iteration.
+        """Write a checkpoint of what all ranks' pieces hold now. One of the same iteration is replaced.
 
         ``meta`` is JSON data, equal on all ranks. With ``async_save`` it returns when the pieces are copied, after
         waiting for an earlier save to end; a failure of that one is raised here.
         """
         self.wait()
-        if iteration == self._last_saved:
-            return
         content = Content.of(iteration, pieces, meta, config_yaml)
         retention = Retention(self._config.keep_last_checkpoints, self._config.save_retain_interval)
         if self._thread is None:
@@ -58,7 +55,6 @@ class CheckpointManager:
         else:
             args = (Path(self._config.save), content.snapshot(), retention, self._group)
             self._pending = self._thread.submit(write_checkpoint, *args)
-        self._last_saved = iteration
 
     def poll(self) -> None:
         """Raise what an asynchronous save has failed with by now, if it did. Call it at each step."""
@@ -68,9 +64,8 @@ class CheckpointManager:
     def wait(self) -> None:
         """Return once an asynchronous save has ended; raise what it failed with."""
         pending, self._pending = self._pending, None
-        if pending is not None and (error := pending.exception()) is not None:
-            self._last_saved = None
-            raise error
+        if pending is not None:
+            pending.result()
 
     def close(self) -> None:
         """Wait for an asynchronous save, then let other jobs use the --save directory."""

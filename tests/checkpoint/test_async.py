@@ -1,0 +1,97 @@
+import re
+import resource
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from megalite.checkpoint.directory import list_iterations
+from megalite.checkpoint.piece import Piece
+from megalite.errors import CheckpointError
+from megalite.parallel.collectives import all_reduce
+from megalite.parallel.group import Group
+from megalite.state import Box
+from tests.checkpoint.states import load_and_check, manager_of, save_all, state, world_group
+from tests.harness import run_world
+
+
+def files(directory):
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def own_group(rank, world_size):
+    """A group of all ranks besides the one that training uses."""
+    if world_size == 1:
+        return Group.single("checkpoint")
+    ranks = tuple(range(world_size))
+    return Group("checkpoint", rank, ranks, dist.new_group(list(ranks)))
+
+
+def save_while_training(rank, world_size, save):
+    """Save at once after each "step", which changes every tensor in place, while other collectives are going on."""
+    manager = manager_of(save, own_group(rank, world_size), async_save=True)
+    world = world_group(rank, world_size)
+    pieces = state(0, rank, world_size)
+    for iteration in range(1, 6):
+        for piece, new in zip(pieces, state(iteration, rank, world_size), strict=True):
+            piece.tensor.copy_(new.tensor)
+        manager.save(iteration, pieces, {"consumed_samples": 8 * iteration}, "seed: 1\n")
+        for piece in pieces:
+            piece.tensor.fill_(-2)
+        total = all_reduce(torch.ones(1), world)
+        assert total.item() == world_size
+        manager.poll()
+    manager.close()
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_what_is_saved_is_the_state_at_the_call_and_the_bytes_are_those_of_a_plain_save(tmp_path, world_size):
+    run_world(save_while_training, world_size, tmp_path / "a")
+    run_world(lambda rank, size: save_all(tmp_path / "s", range(1, 6), rank, size), world_size)
+    assert list_iterations(tmp_path / "a") == [1, 2, 3, 4, 5]
+    for iteration in range(1, 6):
+        name = f"iter_{iteration:07d}"
+        assert files(tmp_path / "a" / name) == files(tmp_path / "s" / name)
+
+
+def fail_in_the_background(rank, world_size, save):
+    manager = manager_of(save, own_group(rank, world_size), async_save=True)
+    manager.save(1, state(1, rank, world_size), {"consumed_samples": 8}, "")
+    manager.wait()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    big = Piece(f"big{rank}", (1 << 16,), Box.whole((1 << 16,)), torch.zeros(1 << 16))
+    outcomes = []
+    for notice in (manager.wait, lambda: manager.save(3, [], {}, ""), manager.close):
+        if rank == world_size - 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 17, hard))
+        manager.save(2, [big, *state(2, rank, world_size)], {}, "")
+        with pytest.raises(CheckpointError) as caught:
+            notice()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        outcomes.append(str(caught.value))
+        manager.poll()
+    load_and_check(save, 1, rank, world_size)
+    return outcomes
+
+
+@pytest.mark.parametrize("world_size, where", [(1, ""), (2, r" \(rank 1\)")])
+def test_a_failure_surfaces_at_the_next_call_and_the_earlier_checkpoint_stays(tmp_path, world_size, where):
+    for outcomes in run_world(fail_in_the_background, world_size, tmp_path):
+        assert len(outcomes) == 3 and len(set(outcomes)) == 1
+        assert re.search(rf"iteration 2 could not be written .*: File too large{where}$", outcomes[0])
+    assert list_iterations(tmp_path) == [1]
+
+
+def test_poll_raises_what_has_failed_by_then(tmp_path):
+    manager = manager_of(tmp_path, async_save=True)
+    (tmp_path / ".lock").rename(tmp_path / "lock")
+    (tmp_path / "lock").unlink()
+    tmp_path.rmdir()
+    manager.save(1, state(1), {}, "")
+    with pytest.raises(CheckpointError, match=r"iteration 1 could not be written .*iter_0000001: No such file or directory"):
+        for _ in range(1000):
+            manager.poll()
+            torch.randn(100).sort()
+        manager.wait()
+    manager.poll()
+    manager.close()
