@@ -10,9 +10,10 @@ from megalite.topology.placement import owner
 def lower(schedule: Schedule) -> Schedule:
     """The schedule with a send after every compute whose result another rank needs, and the receive on that rank.
 
-    All computes of all ranks are put in one global order, that of their start at unit cost; each message follows its
-    producer at once; and every rank's list is the part of that order that concerns it. So a receive is posted as
-    early as its producer starts, ahead of whatever the receiver begins after that.
+    All computes of all ranks are put in one global order, that of their start when a forward costs 1 and a backward 2
+    (as nothing costs 0, whatever a compute depends on starts before it); each message follows its producer at once;
+    and every rank's list is the part of that order that concerns it. So a receive is posted as early as its producer
+    starts, ahead of whatever the receiver begins after that.
 
     This cannot deadlock, even if every send and every receive blocks until its peer arrives: of all events not yet
     done, take the first in the global order. Whatever precedes it in the lists of the rank or the two ranks it
@@ -37,8 +38,8 @@ def lower(schedule: Schedule) -> Schedule:
 
 
 def _launch(span: Span) -> tuple[float, bool, int]:
-    """Order of computes; of those that start together, producers of a direction come first, so that the receives of
-    their neighbours are posted before the neighbours are busy."""
+    """Key of the global order. Of computes that start together, producers come before their consumers' ranks, so that
+    those have posted the receive before they are busy."""
     action = span.action
     forward = action.kind is Kind.F
     return span.start, not forward, action.stage if forward else -action.stage

@@ -42,10 +42,10 @@ def _in_blocks(rows: list[str], cell: int, width: int) -> str:
 
 
 def _column(time: float, unit: float) -> int:
-    """Nearest column, halves up: a compute of at least one unit is then at least one column wide."""
-    return math.floor(time / unit + 0.5)
+    """Nearest column, halves up (even if rounding errors made them less), so that a unit is never less than a column."""
+    return math.floor(time / unit + 0.5 + 1e-6)
 
 
 def _name(schedule: Schedule, action: Action) -> str:
-    chunk = string.ascii_letters[action.stage // schedule.pp] if schedule.virtual > 1 else ""
-    return f"{action.kind.value}{action.microbatch}{chunk}"
+    letters = string.ascii_letters if schedule.virtual > 1 else [""]
+    return f"{action.kind.value}{action.microbatch}{letters[action.stage // schedule.pp % len(letters)]}"

@@ -32,15 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     width = options.width or shutil.get_terminal_size((120, 24)).columns
     echo(f"{schedule}; forward {options.forward_cost}, backward {options.backward_cost}, send {options.send_cost:g}\n")
     echo(render(schedule, timeline, width))
-    echo(figures(schedule, timeline))
+    echo(_figures(schedule, timeline))
     if options.actions:
         echo("\n" + render_actions(schedule).rstrip())
     if options.trace:
         _write_trace(options.trace, schedule, timeline)
 
 
-def figures(schedule: Schedule, timeline: Timeline) -> str:
-    """Makespan, bubble and memory of a timed schedule, as a small table."""
+def _figures(schedule: Schedule, timeline: Timeline) -> str:
     p, m, v = schedule.pp, schedule.num_microbatches, schedule.virtual
     formula = (p - 1) / (v * m + p - 1)
     lines = [

@@ -73,7 +73,7 @@ class Timeline:
 
 
 def simulate(schedule: Schedule, costs: Costs = Costs()) -> Timeline:
-    """Run the computes of a schedule, lowered or not, each as soon as its rank is free and its inputs are there.
+    """Run the computes of a complete schedule, lowered or not, each as soon as its rank and its inputs are ready.
 
     A message leaves when its producer ends, arrives ``costs.send`` later and keeps no rank busy; messages from one
     rank to another in one direction follow each other. Raises :class:`ScheduleError` if the order is circular.
@@ -81,7 +81,7 @@ def simulate(schedule: Schedule, costs: Costs = Costs()) -> Timeline:
     costs.check(schedule.num_stages)
     run = _Run(schedule, costs)
     run.to_end()
-    makespan = max((span.end for spans in run.spans for span in spans), default=0.0)
+    makespan = max(span.end for spans in run.spans for span in spans)
     busy = [sum(span.end - span.start for span in spans) for spans in run.spans]
     return Timeline(
         spans=tuple(tuple(spans) for spans in run.spans),

@@ -1,7 +1,7 @@
 """How many samples and micro-batches a step has, also while the batch is ramped up. Integer arithmetic only."""
 
 from dataclasses import dataclass
-from typing import Iterator, NamedTuple
+from typing import NamedTuple
 
 from megalite.errors import ConfigError
 
@@ -16,10 +16,11 @@ class BatchSize(NamedTuple):
 
 
 class _Phase(NamedTuple):
-    """Iterations in a row with one batch size; ``num_iterations`` is None for the last phase, which never ends."""
+    """Iterations in a row with one batch size."""
 
+    first_iteration: int
+    first_sample: int
     batch_size: int
-    num_iterations: int | None
 
 
 @dataclass(frozen=True)
@@ -51,24 +52,13 @@ class BatchSchedule:
 
     def iterations_for_samples(self, train_samples: int) -> int:
         """Number of whole steps in ``train_samples`` samples; what is left of the last batch is not trained on."""
-        iterations, left = 0, train_samples
-        for phase in self._phases():
-            whole = left // phase.batch_size
-            if phase.num_iterations is None or whole < phase.num_iterations:
-                return iterations + whole
-            iterations += phase.num_iterations
-            left -= phase.num_iterations * phase.batch_size
-        raise AssertionError("the last phase never ends")
+        phase = [phase for phase in self._phases() if phase.first_sample <= train_samples][-1]
+        return phase.first_iteration + (train_samples - phase.first_sample) // phase.batch_size
 
     def samples_at_iteration(self, iteration: int) -> int:
         """Samples consumed by the first ``iteration`` steps."""
-        samples, left = 0, iteration
-        for phase in self._phases():
-            if phase.num_iterations is None or left <= phase.num_iterations:
-                return samples + left * phase.batch_size
-            samples += phase.num_iterations * phase.batch_size
-            left -= phase.num_iterations
-        raise AssertionError("the last phase never ends")
+        phase = [phase for phase in self._phases() if phase.first_iteration <= iteration][-1]
+        return phase.first_sample + (iteration - phase.first_iteration) * phase.batch_size
 
     @property
     def _samples_per_microbatch(self) -> int:
@@ -93,21 +83,25 @@ class BatchSchedule:
         start, increment, _ = self.rampup
         return start + step * increment
 
-    def _phases(self) -> Iterator[_Phase]:
-        consumed = 0
+    def _phases(self) -> list[_Phase]:
+        phases = []
+        iteration = consumed = 0
         while (step := self._rampup_step(consumed)) < self._num_rampup_steps:
             batch_size = self._batch_size(step)
+            phases.append(_Phase(iteration, consumed, batch_size))
             next_growth = -(-(step + 1) * self.rampup[2] // self._num_rampup_steps)
             num_iterations = -(-(next_growth - consumed) // batch_size)
-            yield _Phase(batch_size, num_iterations)
+            iteration += num_iterations
             consumed += num_iterations * batch_size
-        yield _Phase(self.global_batch_size, None)
+        return [*phases, _Phase(iteration, consumed, self.global_batch_size)]
 
     def _check_rampup(self, start: int, increment: int, samples: int) -> None:
         rampup = f"--rampup-batch-size {start} {increment} {samples}"
         given = f"given {rampup} and global_batch_size {self.global_batch_size}"
         if min(start, increment, samples) < 1:
-            raise ConfigError(f"start, increment and samples of a batch ramp-up must be at least 1; {given}.")
+            raise ConfigError(
+                f"start, increment and samples of a batch ramp-up must be at least 1; {given}: raise them."
+            )
         growth = self.global_batch_size - start
         if growth < 1:
             raise ConfigError(f"a batch ramp-up must start below the global batch size; {given}: {self._remedy()}.")

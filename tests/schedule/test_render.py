@@ -1,6 +1,11 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from megalite.schedule.actions import COMPUTES
 from megalite.schedule.plan import plan
 from megalite.schedule.render import render
 from megalite.schedule.simulate import Costs, simulate
+from tests.schedule.cases import requests
 
 
 def _grid(schedule, costs, width=120):
@@ -32,6 +37,19 @@ def test_blocks_are_of_equal_length():
 def test_costs_that_are_no_multiple_of_each_other():
     """A column is the shortest compute (1); 1.5 rounds to one or two columns, and nothing overlaps."""
     assert _grid(plan("1f1b", 1, 1, 2), Costs(1, 1.5)) == ["rank 0 | F0 B0--- F1 B1"]
+
+
+@given(requests(max_pp=4), st.integers(1, 9), st.integers(1, 9))
+@settings(max_examples=50, deadline=None)
+def test_every_compute_is_drawn_once(request_, forward, backward):
+    """Costs of tenths add up with rounding errors, halves of a column among them."""
+    schedule = plan(*request_)
+    lines = _grid(schedule, Costs(forward / 10, backward / 10), width=10**6)
+    for actions, line in zip(schedule.ranks, lines):
+        drawn = [cell.rstrip("-") for cell in line.split("|")[1].split() if cell != "."]
+        computes = [action for action in actions if action.kind in COMPUTES]
+        letters = [chr(ord("a") + action.stage // schedule.pp) if schedule.virtual > 1 else "" for action in computes]
+        assert drawn == [f"{action.kind.value}{action.microbatch}{letter}" for action, letter in zip(computes, letters)]
 
 
 def test_two_digit_microbatches_and_ranks_stay_aligned():

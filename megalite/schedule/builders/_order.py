@@ -8,9 +8,10 @@ from megalite.schedule.actions import Action
 def group_sizes(num_microbatches: int, group: int, smallest: int) -> list[int]:
     """Cut the micro-batches into groups that pass through a rank's virtual stages together, larger ones first.
 
-    Groups have ``group`` members. A remainder of at least ``smallest`` is a last, shorter group, as in Megatron-LM; a
-    smaller one is spread over the other groups, where Megatron-LM refuses it: the first member of a group shorter than
-    the pipeline would reach the next virtual stage only after a wait, and 1F1B could then deadlock.
+    Groups have ``group`` members. A remainder of at least ``smallest`` (the pipeline's size) is a last, shorter group,
+    as in Megatron-LM. A smaller one, which Megatron-LM refuses, is spread over the other groups: the first member of a
+    group shorter than the pipeline would reach the rank's next stage only after a wait, and beside longer groups the
+    backwards that 1F1B puts between would wait in a circle.
     """
     num_groups, rest = divmod(num_microbatches, group)
     if num_groups == 0:
