@@ -4,12 +4,10 @@ from typing import Iterable, Sequence
 
 import torch
 
+from megalite.ops.norm import sum_of_squares
 from megalite.optim.slices import FlatSlice
 from megalite.parallel.collectives import all_reduce
 from megalite.parallel.context import ParallelContext
-
-_CHUNK = {"cpu": 1 << 17, "cuda": 1 << 24}
-"""Elements that are widened to float64 at once: on the CPU what stays in its cache, on a GPU what keeps it busy."""
 
 
 def grad_norm(slices: Sequence[FlatSlice], context: ParallelContext, grad_factor: float) -> float:
@@ -17,22 +15,12 @@ def grad_norm(slices: Sequence[FlatSlice], context: ParallelContext, grad_factor
 
     It is nan or infinite, on every rank, if and only if some float32 gradient of some rank is.
     """
-    return global_norm([_owned(flat.grad, flat) for flat in slices], context) * grad_factor
+    return _global_norm((_owned(flat.grad, flat) for flat in slices), context) * grad_factor
 
 
 def params_norm(slices: Sequence[FlatSlice], main_params: Sequence[torch.Tensor], context: ParallelContext) -> float:
     """The L2 norm of all main parameters, given one tensor a slice."""
-    return global_norm([_owned(main, flat) for main, flat in zip(main_params, slices)], context)
-
-
-def global_norm(tensors: Iterable[torch.Tensor], context: ParallelContext) -> float:
-    """The L2 norm over the flat tensors of all ranks, accumulated in float64."""
-    total = torch.zeros((), dtype=torch.float64, device=context.device)
-    for tensor in tensors:
-        for chunk in tensor.split(_CHUNK[tensor.device.type]):
-            wide = chunk.double()
-            total += torch.dot(wide, wide)
-    return all_reduce(total, context.world).sqrt().item()
+    return _global_norm((_owned(main, flat) for main, flat in zip(main_params, slices)), context)
 
 
 def clip_coefficient(norm: float, max_norm: float) -> float:
@@ -48,6 +36,13 @@ def num_zeros(slices: Sequence[FlatSlice], context: ParallelContext) -> int:
         zeros += sum(segment.numel for segment in flat.owned_segments())
         zeros -= torch.count_nonzero(_owned(flat.grad, flat))
     return int(all_reduce(zeros, context.world).item())
+
+
+def _global_norm(tensors: Iterable[torch.Tensor], context: ParallelContext) -> float:
+    total = torch.zeros((), dtype=torch.float64, device=context.device)
+    for tensor in tensors:
+        total += sum_of_squares(tensor)
+    return all_reduce(total, context.world).sqrt().item()
 
 
 def _owned(tensor: torch.Tensor, flat: FlatSlice) -> torch.Tensor:

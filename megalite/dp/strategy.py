@@ -40,6 +40,7 @@ class DataParallel(ABC):
         self._dp = context.group("dp")
         self.buckets = self._make_buckets(list(dict.fromkeys(params)))
         self._bucket_of = {entry.param: index for index, bucket in enumerate(self.buckets) for entry in bucket.entries}
+        self._slices = [self._slice(bucket) for bucket in self.buckets]
         self._gathering: dict[int, Handle] = {}
         self._reducer = GradientReducer(self.buckets, self._start_reduce, config.overlap_grad_reduce, uses or {})
 
@@ -59,7 +60,7 @@ class DataParallel(ABC):
 
     def slices(self) -> list[FlatSlice]:
         """What this rank's optimizer updates, one slice a bucket."""
-        return [self._slice(bucket) for bucket in self.buckets]
+        return self._slices
 
     def wait_params(self, params: Iterable[nn.Parameter] | None = None) -> None:
         """Return when ``params`` (default: all) are up to date; call it before each use."""
@@ -112,15 +113,17 @@ class DataParallel(ABC):
             param=bucket.param[start:stop],
             grad=bucket.grad[start:stop],
             decay=bucket.key.decay,
+            specs=tuple(entry.param.spec for entry in bucket.entries),
             segments=tuple(_segments(bucket, start, stop)),
-            owned=self._owned(bucket, start),
+            share=self._share(bucket, start),
         )
 
-    def _owned(self, bucket: Bucket, start: int) -> tuple[int, int]:
+    def _share(self, bucket: Bucket, start: int) -> tuple[int, int]:
         """This rank's share of what replicas hold alike, in positions of the slice that begins at ``start``."""
-        counted = not bucket.key.tie_copy and (bucket.key.sharded or self._context.coords.tp == 0)
+        if not bucket.key.sharded and self._context.coords.tp > 0:
+            return 0, 0
         low, high = bucket.part(self._dp.rank, self._dp.size)
-        return (low - start, high - start) if counted else (0, 0)
+        return low - start, high - start
 
 
 def _segments(bucket: Bucket, start: int, stop: int) -> Iterable[Segment]:

@@ -1,37 +1,15 @@
 """Optimizer: an update rule applied to the flat slices that a rank holds, with main parameters and state."""
 
-from dataclasses import dataclass
 from typing import Iterator, Sequence
 
 import torch
 
-from megalite.optim.rule import Rule, Step
-from megalite.optim.slices import FlatSlice, Segment
-from megalite.state import ParamSpec
-
-MAIN_DTYPES = (torch.float32, torch.float64)
-"""Parameters of these dtypes are updated in place; those of others have a float32 main copy."""
-
-
-@dataclass(frozen=True)
-class StateEntry:
-    """Consecutive elements of one parameter's main value or state."""
-
-    slot: str
-    """``param``, or a slot of the update rule."""
-    spec: ParamSpec
-    start: int
-    """Range in the C-contiguous tensor of ``spec.box.extent``; see :func:`megalite.state.flat_range_to_boxes`."""
-    stop: int
-    tensor: torch.Tensor
-    """1-d view of the elements; reading into it loads them."""
-
-
-@dataclass(frozen=True)
-class _Part:
-    slice: FlatSlice
-    main: torch.Tensor
-    state: dict[str, torch.Tensor]
+from megalite.optim.elementwise import ElementUpdate
+from megalite.optim.part import Part, StateEntry, part_entries
+from megalite.optim.rule import ElementRule, Step, TensorRule
+from megalite.optim.slices import FlatSlice
+from megalite.optim.tensorwise import TensorUpdate
+from megalite.parallel.group import Group
 
 
 class Optimizer:
@@ -40,18 +18,20 @@ class Optimizer:
     So a checkpoint that is taken before the first update is complete.
     """
 
-    def __init__(self, rule: Rule, slices: Sequence[FlatSlice]):
-        self.rule = rule
+    def __init__(self, rule: ElementRule | TensorRule, slices: Sequence[FlatSlice], group: Group):
+        """``group``: the ranks that share the parameters of this pipeline stage, over tensor and data parallelism."""
         self.num_updates = 0
         """Successful updates so far; saved and restored with the state."""
-        self._parts = [_new_part(rule, flat_slice) for flat_slice in slices]
+        self._parts = [Part.of(flat_slice) for flat_slice in slices]
+        if rule.granularity == "element":
+            self._update: ElementUpdate | TensorUpdate = ElementUpdate(rule, self._parts)
+        else:
+            self._update = TensorUpdate(rule, self._parts, group)
 
     def step(self, lr: float, weight_decay: float, grad_factor: float) -> None:
         """One update with the gradients ``grad * grad_factor``. Main gradients are consumed."""
         self.num_updates += 1
-        for part in self._parts:
-            decay = weight_decay if part.slice.decay else 0.0
-            self.rule.update(part.main, part.slice.grad, part.state, Step(self.num_updates, lr, decay, grad_factor))
+        self._update.run(Step(self.num_updates, lr, weight_decay, grad_factor))
         self.refresh_params()
 
     def main_params(self) -> list[torch.Tensor]:
@@ -61,33 +41,21 @@ class Optimizer:
     def refresh_params(self) -> None:
         """Copy main parameters to the model's; call it after loading them."""
         for part in self._parts:
-            if part.main is not part.slice.param:
+            if not part.in_place:
                 part.slice.param.copy_(part.main)
 
     def refresh_main_params(self) -> None:
         """Copy the model's parameters to the main ones; call it when the model's were loaded without them."""
         for part in self._parts:
-            if part.main is not part.slice.param:
+            if not part.in_place:
                 part.main.copy_(part.slice.param)
 
     def state_entries(self, owned_only: bool = False) -> Iterator[StateEntry]:
-        """Every element of main parameters and state on this rank, under its name.
+        """Every element of the state on this rank, under its name; main parameters too, where they are not the model's.
 
         With ``owned_only``, over all ranks each global element comes once: what a checkpoint writes.
         """
         for part in self._parts:
-            segments = part.slice.owned_segments() if owned_only else part.slice.segments
-            for slot, tensor in {"param": part.main, **part.state}.items():
-                for segment in segments:
-                    yield _entry(slot, tensor, segment)
-
-
-def _new_part(rule: Rule, flat_slice: FlatSlice) -> _Part:
-    param = flat_slice.param
-    main = param if param.dtype in MAIN_DTYPES else param.float()
-    return _Part(flat_slice, main, {slot: torch.zeros_like(main) for slot in rule.slots})
-
-
-def _entry(slot: str, tensor: torch.Tensor, segment: Segment) -> StateEntry:
-    view = tensor[segment.offset : segment.offset + segment.numel]
-    return StateEntry(slot, segment.spec, segment.start, segment.stop, view)
+            if not part.in_place:
+                yield from part_entries(part, "param", part.main, owned_only)
+        yield from self._update.entries(owned_only)

@@ -43,10 +43,18 @@ class FlatSlice:
     """1-d view of the main gradients: float64 for float64 parameters, else float32. Sums over tokens, not means."""
     decay: bool
     """Whether weight decay applies."""
+    specs: tuple[ParamSpec, ...]
+    """The parameters of the bucket, equal on all data-parallel ranks, whether or not the slice has elements of them."""
     segments: tuple[Segment, ...]
     """What the elements are, by ascending offset."""
-    owned: tuple[int, int]
-    """The range that this rank alone answers for. Over all ranks, owned ranges cover each global element once."""
+    share: tuple[int, int]
+    """The range that this rank answers for among the tensor- and data-parallel ranks of its pipeline stage: over these,
+    shares cover each element of each parameter once, replicas included."""
+
+    @property
+    def owned(self) -> tuple[int, int]:
+        """The range that this rank alone answers for: the share, unless another stage has the first copy of a tied parameter."""
+        return (0, 0) if any(spec.tie_copy for spec in self.specs) else self.share
 
     def owned_segments(self) -> list[Segment]:
         """The segments, cut to the owned range."""

@@ -5,7 +5,6 @@ from typing import Any, Mapping
 
 from megalite.checkpoint.piece import Piece, flat_pieces, param_piece
 from megalite.errors import CheckpointError
-from megalite.optim.optimizer import MAIN_DTYPES
 from megalite.pipeline.stage import parameters_of
 from megalite.train.engine import Engine
 
@@ -54,11 +53,5 @@ def optimizer_pieces(engine: Engine, owned_only: bool) -> list[Piece]:
     """
     pieces = []
     for entry in engine.optimizer.state_entries(owned_only):
-        if entry.slot == "param" and engine.strategy.buckets and _updated_in_place(engine):
-            continue
         pieces += flat_pieces(entry.spec, entry.tensor, entry.start, f"optim.{entry.slot}.{entry.spec.name}")
     return pieces
-
-
-def _updated_in_place(engine: Engine) -> bool:
-    return all(flat.param.dtype in MAIN_DTYPES for flat in engine.strategy.slices())

@@ -18,15 +18,6 @@ def test_clip_coefficient():
     assert clip.clip_coefficient(norm=1e9, max_norm=0.0) == 1.0
 
 
-def test_norm_accumulates_in_float64():
-    # 2^24 ones after a large element: a float32 sum would stop growing at 2^24
-    tensor = torch.ones(2**24 + 1)
-    tensor[0] = 2.0**12
-    assert clip.global_norm([tensor], ParallelContext.single()) == math.sqrt(2**24 + 2**24)
-    huge = torch.full((2,), 3e38)
-    assert clip.global_norm([huge], ParallelContext.single()) == pytest.approx(3e38 * math.sqrt(2), rel=1e-7)
-
-
 def statistics(rank, tp, dp, name):
     context = ParallelContext(Mesh(tp=tp, dp=dp), rank, torch.device("cpu"))
     run = toy.Run(name, toy.tensor_parallel_params(context), context, toy.AT_THE_END)

@@ -13,10 +13,10 @@ from megalite.config import ParallelConfig
 from megalite.dp import clip
 from megalite.nn.wgrad import accumulate
 from megalite.optim.optimizer import Optimizer
-from megalite.optim.rules.adam import Rule
 from megalite.parallel.context import ParallelContext
 from megalite.plugins import load
 from megalite.state import Box, Init, ParamSpec
+from tests.optim.plain import CONFIG, LR, PLAIN
 
 SHAPES = {
     "embedding.word.weight": (11, 6),
@@ -31,7 +31,7 @@ SHAPES = {
 }
 AT_THE_END = ParallelConfig(overlap_grad_reduce=False)
 """For tests that change gradients between the backward pass and the reduction."""
-LR, WEIGHT_DECAY, CLIP, BETAS, EPS = 0.01, 0.1, 1.0, (0.9, 0.95), 1e-8
+WEIGHT_DECAY, CLIP = 0.1, 1.0
 SAMPLES, STEPS = 30, 4
 
 
@@ -77,13 +77,14 @@ class Run:
     config: ParallelConfig = field(default_factory=lambda: ParallelConfig(ddp_bucket_size=200))
     ties: dict = field(default_factory=dict)
     uses: dict = field(default_factory=dict)
-    rule: object = Rule(*BETAS, EPS)
+    rule: str = "adam"
 
     def __post_init__(self) -> None:
         module = load("megalite.dp.strategies", self.strategy_name, "strategy")
         self.strategy = module.Strategy(self.params, self.context, self.config, self.ties, self.uses)
         self.params = list(dict.fromkeys(self.params))
-        self.optimizer = Optimizer(self.rule, self.strategy.slices())
+        rule = load("megalite.optim.rules", self.rule, "--optimizer").Rule.from_config(CONFIG)
+        self.optimizer = Optimizer(rule, self.strategy.slices(), self.context.group("tp", "dp"))
         self.norms: list[float] = []
 
     def backward(self, step: int) -> None:
@@ -126,34 +127,31 @@ def all_params(dtype: torch.dtype = torch.float64) -> list[nn.Parameter]:
     return [make_param(spec_of(name), dtype) for name in SHAPES]
 
 
-def tensor_parallel_params(context: ParallelContext) -> list[nn.Parameter]:
+def tensor_parallel_params(context: ParallelContext, dtype: torch.dtype = torch.float64) -> list[nn.Parameter]:
     """Parameters cut as tensor parallelism cuts them, sequence-parallel norms included."""
     tp, params = context.group("tp"), []
     for name, shape in SHAPES.items():
         if name.endswith("norm.weight") or "norm1" in name:
-            params.append(make_param(spec_of(name, reduce_axes=("tp",))))
+            params.append(make_param(spec_of(name, reduce_axes=("tp",)), dtype))
             continue
         dim = 1 if "down" in name else 0
         local = -(-shape[dim] // tp.size)
         start = tp.rank * local
         length = max(0, min(local, shape[dim] - start))
         box = Box(tuple(start * (d == dim) for d in range(len(shape))), shape[:dim] + (length,) + shape[dim + 1 :])
-        params.append(make_param(spec_of(name, box=box), padding_rows=local - length if dim == 0 else 0))
+        params.append(make_param(spec_of(name, box=box), dtype, local - length if dim == 0 else 0))
     return params
 
 
-def one_process(num_steps: int = STEPS) -> tuple[dict[str, torch.Tensor], list[float]]:
-    """Final values and gradient norms by torch.optim.AdamW and torch's own clipping."""
-    params = {name: make_param(spec_of(name)) for name in SHAPES}
-    groups = [
-        {"params": [p for p in params.values() if p.spec.decay == decay], "weight_decay": WEIGHT_DECAY * decay}
-        for decay in (True, False)
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, foreach=False)
+def one_process(rule: str = "adam", num_steps: int = STEPS) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """Final values and gradient norms by the plain rule and torch's own clipping."""
+    params = [make_param(spec_of(name)) for name in SHAPES]
+    updates = [PLAIN[rule](param, WEIGHT_DECAY * param.spec.decay) for param in params]
     norms = []
     for step in range(num_steps):
-        for param in params.values():
+        for param in params:
             param.grad = sum(sample_grad(param.spec, step, sample) for sample in range(SAMPLES)) / SAMPLES
-        norms.append(nn.utils.clip_grad_norm_(params.values(), CLIP).item())
-        optimizer.step()
-    return {name: param.detach() for name, param in params.items()}, norms
+        norms.append(nn.utils.clip_grad_norm_(params, CLIP).item())
+        for update in updates:
+            update()
+    return {param.spec.name: param.detach() for param in params}, norms

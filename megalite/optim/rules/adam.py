@@ -15,6 +15,7 @@ class Rule:
     beta1: float
     beta2: float
     eps: float
+    granularity: ClassVar = "element"
     slots: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
 
     @classmethod

@@ -15,6 +15,7 @@ class Rule:
     """Weight of the momentum in the direction of the update."""
     beta2: float
     """Decay of the momentum."""
+    granularity: ClassVar = "element"
     slots: ClassVar[tuple[str, ...]] = ("exp_avg",)
 
     @classmethod

@@ -12,6 +12,7 @@ from megalite.optim.rule import Step
 @dataclass(frozen=True)
 class Rule:
     momentum: float
+    granularity: ClassVar = "element"
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
     @classmethod
