@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 from typing import Any, Callable, Mapping
 
 import numpy as np
@@ -88,8 +89,11 @@ class IndexCache:
 
 
 def _publish(entry: str, description: str, arrays: Arrays) -> None:
-    """Write ``entry`` under another name, and rename it. The caller has its lock, so leftovers are nobody's."""
-    partial = entry + ".partial"
+    """Write ``entry`` under another name, and rename it.
+
+    The caller has its lock, which at least the processes of this host respect, so leftovers of this host are nobody's.
+    """
+    partial = f"{entry}.partial-{socket.gethostname()}"
     shutil.rmtree(partial, ignore_errors=True)
     os.mkdir(partial)
     try:
@@ -101,9 +105,11 @@ def _publish(entry: str, description: str, arrays: Arrays) -> None:
         with open(os.path.join(partial, "key.json"), "w", encoding="utf-8") as file:
             file.write(description + "\n")
         os.rename(partial, entry)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
+        another_host_was_first = isinstance(error, OSError) and os.path.isdir(entry)
+        if not another_host_was_first:
+            raise
 
 
 def _load(entry: str) -> Arrays:

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import logging
 import os
@@ -123,9 +124,22 @@ cache.IndexCache(sys.argv[1]).get("test", {"kind": "test", "size": 5}, lambda: {
 
 def test_a_killed_builder_blocks_nobody_and_leaves_nothing_half(tmp_path):
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)]).returncode == -signal.SIGKILL
-    assert any(name.endswith(".partial") for name in entries(tmp_path))
+    assert any(".partial" in name for name in entries(tmp_path))
     assert IndexCache(tmp_path).get("test", KEY, five)["numbers"].tolist() == [0, 1, 2, 3, 4]
     assert len(entries(tmp_path)) == 1
+
+
+def test_where_locks_do_not_reach_other_hosts_the_first_one_wins(tmp_path, monkeypatch):
+    monkeypatch.setattr("megalite.data.cache.locked", lambda path: contextlib.nullcontext())
+
+    def build_while_another_host_publishes():
+        monkeypatch.setattr("socket.gethostname", lambda: "other")
+        IndexCache(tmp_path).get("test", KEY, five)
+        monkeypatch.undo()
+        return {"numbers": np.zeros(1)}
+
+    arrays = IndexCache(tmp_path).get("test", KEY, build_while_another_host_publishes)
+    assert arrays["numbers"].tolist() == [0, 1, 2, 3, 4] and len(entries(tmp_path)) == 1
 
 
 DOCUMENTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
