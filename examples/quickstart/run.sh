@@ -13,15 +13,17 @@ cd "$root"
 say() { printf '\n=== %s\n' "$*"; }
 run() { printf '$ %s\n' "$*"; "$@"; }
 
-say "1/5  Collect the standard library of this Python as JSONL: one document per file"
-run python examples/quickstart/collect_stdlib.py --output "$work/stdlib.jsonl"
+say "1/5  Collect the standard library of this Python as JSONL, one document per file, some files held out"
+run python examples/quickstart/collect_stdlib.py --train "$work/train.jsonl" --heldout "$work/heldout.jsonl"
 
 say "2/5  Train a byte-level BPE tokenizer with 8192 tokens on it"
-run python tools/train_tokenizer.py --input "$work/stdlib.jsonl" --vocab-size 8192 --output "$work/tokenizer"
+run python tools/train_tokenizer.py --input "$work/train.jsonl" --vocab-size 8192 --output-dir "$work/tokenizer"
 
 say "3/5  Tokenize it into Megatron's .bin/.idx"
-run python tools/preprocess_data.py --input "$work/stdlib.jsonl" --output-prefix "$work/stdlib" \
-    --tokenizer-type HuggingFaceTokenizer --tokenizer-model "$work/tokenizer" --append-eod
+tokenizer=(--tokenizer-type HuggingFaceTokenizer --tokenizer-model "$work/tokenizer")
+for part in train heldout; do
+    run python tools/preprocess_data.py --input "$work/$part.jsonl" --output-prefix "$work/$part" "${tokenizer[@]}" --append-eod
+done
 
 model=(
     --num-layers 4 --hidden-size 128 --num-attention-heads 4 --seq-length 256
@@ -33,8 +35,7 @@ training=(
     --lr 3e-3 --min-lr 3e-4 --lr-decay-style cosine --lr-warmup-fraction 0.05 --weight-decay 0.1 --adam-beta2 0.95
 )
 data=(
-    --data-path "$work/stdlib_text_document" --split 95,5,0
-    --tokenizer-type HuggingFaceTokenizer --tokenizer-model "$work/tokenizer"
+    --train-data-path "$work/train_text_document" --valid-data-path "$work/heldout_text_document" "${tokenizer[@]}"
 )
 files=(
     --save "$work/checkpoints" --save-interval "$half" --load "$work/checkpoints"

@@ -9,8 +9,17 @@ from megalite.topology.placement import SplitOptions, split_layers
 
 def partition(units: Sequence[Unit], config: Config) -> list[list[Unit]]:
     """The units of each virtual stage, in order of stage; raises ConfigError if the layers cannot be split as asked."""
+    return [[units[i] for i in stage] for stage in split_layers([unit.kind for unit in units], _split_options(config))]
+
+
+def check_split(config: Config) -> None:
+    """Raise ConfigError if the layers cannot be split as asked; nothing is built."""
+    split_layers(["embedding", *["layer"] * config.model.num_layers, "head"], _split_options(config))
+
+
+def _split_options(config: Config) -> SplitOptions:
     parallel = config.parallel
-    options = SplitOptions(
+    return SplitOptions(
         pp=parallel.pipeline_model_parallel_size,
         virtual=config.virtual_stages,
         first=parallel.decoder_first_pipeline_num_layers,
@@ -19,7 +28,6 @@ def partition(units: Sequence[Unit], config: Config) -> list[list[Unit]]:
         count_head=parallel.account_for_loss_in_pipeline_split,
         layout=parallel.pipeline_model_parallel_layout,
     )
-    return [[units[i] for i in stage] for stage in split_layers([unit.kind for unit in units], options)]
 
 
 def tied_stages(cut: Sequence[Sequence[Unit]]) -> dict[str, tuple[int, int]]:

@@ -11,6 +11,7 @@ from megalite.config import Config
 from megalite.config.check import check
 from megalite.config.cli import parse
 from megalite.config.dump import summary
+from megalite.config.settle import settle
 from megalite.data.build import Datasets, build_datasets
 from megalite.data.dataset import Dataset, Request
 from megalite.data.loader import BatchLoader
@@ -19,10 +20,11 @@ from megalite.optim.scaler import make_scaler
 from megalite.parallel.collectives import all_reduce, barrier
 from megalite.parallel.context import ParallelContext
 from megalite.parallel.device import choose_backend, choose_device
+from megalite.pipeline.partition import check_split
 from megalite.topology.mesh import Mesh
 from megalite.topology.microbatches import BatchSchedule
 from megalite.train.checkpointing import Checkpointing, adopt_checkpoint_settings
-from megalite.train.engine import Engine, build_engine
+from megalite.train.engine import Engine, Schedules, build_engine
 from megalite.train.exits import ExitReason
 from megalite.train.hooks import HookList, build_hooks
 from megalite.train.loop import EvalSet, TrainingLoop
@@ -45,16 +47,15 @@ def pretrain(argv: Sequence[str]) -> int:
     setup_logging()
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     config = adopt_checkpoint_settings(parse(argv), argv)
-    check(config, world_size)
+    check(config, world_size, also=(lambda: check_split(config), lambda: _check_plugins(config)))
+    config = settle(config, world_size)
     vocabulary = find_vocabulary(config)
-    config = config.replace(
-        vocab_size=max(vocabulary.vocab_size, config.model.vocab_size or 0),
-        global_batch_size=config.training.global_batch_size
-        or config.training.micro_batch_size * config.parallel.data_parallel_size(world_size),
-    )
+    config = config.replace(vocab_size=max(vocabulary.vocab_size, config.model.vocab_size or 0))
     parallel = config.parallel
     mesh = Mesh.from_world(world_size, parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size)
     length = _length(config, mesh)
+    schedules = Schedules(config)
+    schedules.training(length.batches.at(0).num_microbatches)
     logger.info(summary(config))
     logger.info(f"layout: tensor {mesh.tp} x pipeline {mesh.pp} (virtual stages {config.virtual_stages}) x data {mesh.dp}")
     backend = choose_backend(parallel.distributed_backend)
@@ -63,6 +64,12 @@ def pretrain(argv: Sequence[str]) -> int:
         return _run(config, context, length, vocabulary)
     finally:
         context.close()
+
+
+def _check_plugins(config: Config) -> None:
+    """Refuse names of models, optimizers and schedules that no file has."""
+    plugins.load("megalite.models", config.model.model, "--model")
+    plugins.load("megalite.optim.rules", config.optimizer.optimizer, "--optimizer")
 
 
 def _length(config: Config, mesh: Mesh) -> _Length:
