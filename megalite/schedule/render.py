@@ -42,7 +42,7 @@ def _in_blocks(rows: list[str], cell: int, width: int) -> str:
 
 
 def _column(time: float, unit: float) -> int:
-    """Nearest column, halves up (even if rounding errors made them less), so that a unit is never less than a column."""
+    """Nearest column, halves up, even if a rounding error made them less: a unit is never less than a column."""
     return math.floor(time / unit + 0.5 + 1e-6)
 
 

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megalite.errors import ScheduleError
@@ -22,6 +22,7 @@ def test_text_form():
 
 
 @given(actions)
+@settings(deadline=None)
 def test_text_form_reads_back(action):
     assert Action.parse(str(action)) == action
 

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megalite.errors import ScheduleError
@@ -59,6 +59,7 @@ def test_megatron_s_example_of_a_short_last_group():
 
 
 @given(st.integers(2, 8), st.integers(2, 4), st.integers(1, 4), st.integers(0, 3))
+@settings(deadline=None)
 def test_interleaved_is_megatron_s_order(pp, virtual, groups, larger):
     """Where Megatron-LM accepts the request, its closed formulas give the same lists."""
     group = pp + larger
@@ -82,11 +83,13 @@ def test_interleaved_is_megatron_s_order(pp, virtual, groups, larger):
 
 
 @given(st.integers(1, 8), st.integers(1, 17))
+@settings(deadline=None)
 def test_interleaved_with_one_stage_per_rank_is_1f1b(pp, num_microbatches):
     assert interleaved.build(pp, 1, num_microbatches).ranks == one_f_one_b.build(pp, 1, num_microbatches).ranks
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5))
+@settings(deadline=None)
 def test_groups_hold_all_microbatches_and_are_never_shorter_than_the_pipeline(num_microbatches, pp, larger):
     sizes = group_sizes(num_microbatches, pp + larger, pp)
     assert sum(sizes) == num_microbatches
@@ -110,12 +113,14 @@ def test_a_group_shorter_than_the_pipeline_is_refused():
 
 
 @given(st.integers(1, 8), st.integers(1, 17))
+@settings(deadline=None)
 def test_1f1b_keeps_at_most_p_minus_rank_microbatches(pp, num_microbatches):
     timeline = simulate(one_f_one_b.build(pp, 1, num_microbatches))
     assert timeline.peak_live == tuple(min(pp - rank, num_microbatches) for rank in range(pp))
 
 
 @given(st.integers(1, 8), st.integers(2, 4), st.integers(1, 17))
+@settings(deadline=None)
 def test_interleaved_keeps_its_warmup_and_one_more(pp, virtual, num_microbatches):
     largest = group_sizes(num_microbatches, pp, pp)[0]
     schedule = interleaved.build(pp, virtual, num_microbatches)
@@ -124,6 +129,7 @@ def test_interleaved_keeps_its_warmup_and_one_more(pp, virtual, num_microbatches
 
 
 @given(st.integers(1, 8), st.integers(1, 4), st.integers(1, 17))
+@settings(deadline=None)
 def test_gpipe_keeps_everything_and_evaluation_nothing(pp, virtual, num_microbatches):
     assert simulate(gpipe.build(pp, virtual, num_microbatches)).peak_live == (virtual * num_microbatches,) * pp
     evaluation = forward_only.build(pp, virtual, num_microbatches)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megalite.errors import ConfigError
@@ -31,6 +31,7 @@ def test_megatron_s_example():
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=12))
+@settings(deadline=None)
 def test_layouts_written_out_and_with_repeats(counts):
     stages = "|".join("t" * count for count in counts)
     repeated = "|".join(f"t*{count}" if count else "" for count in counts)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megalite.errors import ConfigError
@@ -60,6 +60,7 @@ def test_rampup_jumps_over_sizes_when_a_batch_is_longer_than_a_step():
 
 
 @given(schedules(), st.integers(0, 1200))
+@settings(deadline=None)
 def test_batch_grows_by_megatron_s_rule(schedule, consumed):
     expected = schedule.global_batch_size
     if schedule.rampup is not None:
@@ -73,6 +74,7 @@ def test_batch_grows_by_megatron_s_rule(schedule, consumed):
 
 
 @given(schedules(), st.integers(0, 60))
+@settings(deadline=None)
 def test_samples_at_iteration_adds_up_the_batches(schedule, iteration):
     consumed = 0
     for _ in range(iteration):
@@ -81,6 +83,7 @@ def test_samples_at_iteration_adds_up_the_batches(schedule, iteration):
 
 
 @given(schedules(), st.integers(0, 3000))
+@settings(deadline=None)
 def test_iterations_are_those_whose_batches_fit(schedule, train_samples):
     iterations = schedule.iterations_for_samples(train_samples)
     assert schedule.samples_at_iteration(iterations) <= train_samples < schedule.samples_at_iteration(iterations + 1)
@@ -139,6 +142,7 @@ def test_batches_that_do_not_divide_are_refused_with_the_numbers(arguments, mess
     st.integers(1, 8),
     st.tuples(st.integers(1, 80), st.integers(1, 20), st.just(50)),
 )
+@settings(deadline=None)
 def test_what_the_error_suggests_works(global_batch, micro, dp, rampup):
     try:
         BatchSchedule(global_batch, micro, dp, rampup)

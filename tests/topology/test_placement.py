@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from megalite.errors import ConfigError
@@ -22,6 +22,7 @@ def test_stages_go_round_the_ranks():
 
 
 @given(sizes, sizes)
+@settings(deadline=None)
 def test_owner_and_stages_agree(pp, virtual):
     assert {stage: rank for rank in range(pp) for stage in stages_of(rank, pp, virtual)} == {
         stage: owner(stage, pp) for stage in range(pp * virtual)
@@ -69,6 +70,7 @@ def test_layout():
     st.booleans(),
     st.booleans(),
 )
+@settings(deadline=None)
 def test_no_layer_is_lost_or_moved(pp, virtual, num_layers, first, last, count_embedding, count_head):
     options = SplitOptions(pp, virtual, first, last, count_embedding, count_head)
     try:
@@ -85,6 +87,7 @@ def test_no_layer_is_lost_or_moved(pp, virtual, num_layers, first, last, count_e
 
 
 @given(st.integers(2, 5), sizes, sizes, sizes, sizes, st.sampled_from(["first", "last", "both"]))
+@settings(deadline=None)
 def test_every_uneven_split_that_adds_up_is_accepted(pp, virtual, first, middle, last, given_flags):
     first = middle if given_flags == "last" else first
     last = middle if given_flags == "first" else last
@@ -98,6 +101,7 @@ def test_every_uneven_split_that_adds_up_is_accepted(pp, virtual, first, middle,
 
 
 @given(sizes, sizes, st.integers(1, 6), st.booleans(), st.booleans())
+@settings(deadline=None)
 def test_every_even_split_that_adds_up_is_accepted(pp, virtual, per_stage, count_embedding, count_head):
     num_layers = pp * virtual * per_stage - count_embedding - count_head
     assume(num_layers > 0)
