@@ -60,10 +60,11 @@ def attach(param: nn.Parameter) -> None:
 
 def _move_to_main_grad(param: nn.Parameter) -> None:
     main_grad = getattr(param, "main_grad", None)
-    if main_grad is not None:
+    # Autograd also comes by, without a gradient, after functions that have called accumulate themselves.
+    if main_grad is not None and param.grad is not None:
         main_grad.add_(param.grad)
         param.grad = None
-    _report(param)
+        _report(param)
 
 
 def _report(param: nn.Parameter) -> None:
