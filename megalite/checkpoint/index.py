@@ -34,9 +34,7 @@ class Index:
 
     def to_json(self) -> str:
         """The text of the file; the same index always gives the same text."""
-        files = {
-            name: {"bytes": stored.num_bytes, "crc32": f"{stored.crc32:08x}"} for name, stored in sorted(self.files.items())
-        }
+        files = {name: {"bytes": f.num_bytes, "crc32": f"{f.crc32:08x}"} for name, f in sorted(self.files.items())}
         lines = [f"{json.dumps(name)}: {_tensor_json(tensor)}" for name, tensor in sorted(self.tensors.items())]
         tensors = ",\n".join(lines)
         return (
@@ -58,7 +56,7 @@ def build_index(records: Iterable[ShardRecord], others: dict[str, StoredFile]) -
         files[record.file] = record.stored
         for name, dtype, shape, box in record.boxes:
             tensor = found.setdefault(name, (dtype, shape, []))
-            assert tensor[:2] == (dtype, shape), f"{name} is {tensor[:2]} on one rank and {(dtype, shape)} in {record.file}"
+            assert tensor[:2] == (dtype, shape), f"{name}: {tensor[:2]} on one rank, {(dtype, shape)} in {record.file}"
             if box.numel:
                 tensor[2].append((record.file, box))
     tensors = {}
@@ -98,7 +96,9 @@ def read_index(directory: Path) -> Index:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{directory} is not a complete checkpoint: it must contain {INDEX}; {_describe(directory)}.") from None
+        raise CheckpointError(
+            f"{directory} is not a complete checkpoint: it must contain {INDEX}; {_describe(directory)}."
+        ) from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
@@ -107,7 +107,8 @@ def read_index(directory: Path) -> Index:
         raise CheckpointError(f'{path} must say "format": "{FORMAT}": this is not an index of a megalite checkpoint.')
     if raw.get("version") != VERSION:
         raise CheckpointError(
-            f"{path} must have format version {VERSION}; it has {raw.get('version')}: read it with the megalite that wrote it."
+            f"{path} must have format version {VERSION}; it has {raw.get('version')}: "
+            "read it with the megalite that wrote it."
         )
     try:
         return _parse(raw)

@@ -36,7 +36,7 @@ def find_checkpoint(directory: Path, step: int | None = None) -> Found:
     warning. ``directory`` may also be a checkpoint itself. Raises :class:`CheckpointError` if there is none.
     """
     if not directory.is_dir():
-        raise CheckpointError(f"--load must be a directory with checkpoints; {directory} does not exist.")
+        raise CheckpointError(f"{directory} must be a directory with checkpoints; it does not exist.")
     if (directory / INDEX).is_file():
         return _itself(directory, step)
     if step is not None:
@@ -55,15 +55,16 @@ def find_checkpoint(directory: Path, step: int | None = None) -> Found:
             warnings.append(f"continuing from iteration {iteration} instead")
         return Found(store, tuple(warnings))
     raise CheckpointError(
-        f"--load {directory} must contain a complete checkpoint; " + "; ".join(warnings) + _offer(directory, iterations)
+        f"{directory} must contain a complete checkpoint; " + "; ".join(warnings) + _offer(directory, iterations)
     )
 
 
 def _itself(directory: Path, step: int | None) -> Found:
     store = open_store(directory)
-    if step not in (None, store.meta["iteration"]):
+    iteration = store.meta["iteration"]
+    if step not in (None, iteration):
         raise CheckpointError(
-            f"--load {directory} is the checkpoint of iteration {store.meta['iteration']}, but --ckpt-step is {step}: drop one."
+            f"{directory} is the checkpoint of iteration {iteration}, but --ckpt-step is {step}: drop one."
         )
     return Found(store)
 

@@ -26,7 +26,9 @@ class CheckpointManager:
     Errors are :class:`CheckpointError`, the same on every rank.
     """
 
-    def __init__(self, config: CheckpointConfig, group: Group, *, async_save: bool = False, verify_integrity: bool = False):
+    def __init__(
+        self, config: CheckpointConfig, group: Group, *, async_save: bool = False, verify_integrity: bool = False
+    ):
         self._config, self._group = config, group
         self._verify_integrity = verify_integrity
         self._lock: DirectoryLock | None = None
@@ -90,9 +92,9 @@ class CheckpointManager:
         found, problem = attempt(lambda: find_checkpoint(load, step), f"--load {load} cannot be read")
         outcomes = gather_objects(problem if found is None else found.identity, self._group)
         if len(set(outcomes)) > 1:
-            raise shared_error(f"all ranks must load the same checkpoint from --load; they find different ones:\n{by_rank(outcomes)}")
+            raise shared_error(f"all ranks must load the same checkpoint; in --load they find:\n{by_rank(outcomes)}")
         if found is None:
-            raise shared_error(problem)
+            raise shared_error(f"--load: {problem}")
         if self._group.rank == 0:
             for warning in found.warnings:
                 logger.warning(warning)
@@ -122,4 +124,5 @@ class CheckpointManager:
         Raises :class:`CheckpointError` that lists missing, surplus and misshapen tensors by name.
         """
         present = readable_pieces(store, pieces, self._group, strictness)
-        together(lambda: store.read_into(present, convert=strictness.convert), self._group, f"{store.directory} cannot be read")
+        failure = f"{store.directory} cannot be read"
+        together(lambda: store.read_into(present, convert=strictness.convert), self._group, failure)

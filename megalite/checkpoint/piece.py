@@ -26,7 +26,7 @@ class Piece:
     replica: int = 0
     num_replicas: int = 1
     written: bool = True
-    """False where the piece is only read: a further copy, of a tied parameter say, whose replicas are counted elsewhere."""
+    """False where the piece is only read: a copy, of a tied parameter say, whose replicas are counted elsewhere."""
 
     def __post_init__(self) -> None:
         assert tuple(self.tensor.shape) == self.box.extent, (
@@ -69,7 +69,7 @@ def param_piece(spec: ParamSpec, tensor: torch.Tensor, replica: int, num_replica
     return Piece(spec.name, spec.global_shape, spec.box, held, replica, num_replicas, written=not spec.tie_copy)
 
 
-def flat_pieces(spec: ParamSpec, flat: torch.Tensor, start: int, name: str, *, written: bool = True) -> list[Piece]:
+def flat_pieces(spec: ParamSpec, flat: torch.Tensor, start: int, name: str) -> list[Piece]:
     """A flat slice of something shaped like a parameter (itself, its momentum ...), stored under ``name``.
 
     ``flat`` is 1-d and contiguous, and holds the elements from ``start`` on of the rank's local part of the
@@ -78,7 +78,8 @@ def flat_pieces(spec: ParamSpec, flat: torch.Tensor, start: int, name: str, *, w
     stop = min(start + flat.numel(), spec.box.numel)
     if stop <= start:
         return []
-    return [
-        Piece(name, spec.global_shape, box.shift(spec.box.offset), flat[at : at + box.numel].view(box.extent), written=written)
-        for box, at in flat_range_to_boxes(spec.box.extent, start, stop)
-    ]
+    pieces = []
+    for box, at in flat_range_to_boxes(spec.box.extent, start, stop):
+        tensor = flat[at : at + box.numel].view(box.extent)
+        pieces.append(Piece(name, spec.global_shape, box.shift(spec.box.offset), tensor))
+    return pieces

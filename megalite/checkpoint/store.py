@@ -56,9 +56,9 @@ class Store:
     def read(self, name: str) -> torch.Tensor:
         """A whole tensor, in its stored dtype."""
         stored = self._index.tensors[name]
-        piece = Piece(name, stored.shape, Box.whole(stored.shape), torch.empty(stored.shape, dtype=getattr(torch, stored.dtype)))
-        self.read_into([piece])
-        return piece.tensor
+        tensor = torch.empty(stored.shape, dtype=getattr(torch, stored.dtype))
+        self.read_into([Piece(name, stored.shape, Box.whole(stored.shape), tensor)])
+        return tensor
 
     def read_into(self, pieces: Iterable[Piece], convert: bool = False) -> None:
         """Fill every piece, on whatever device it is, from the parts that overlap it; only their bytes are read.
@@ -82,10 +82,9 @@ class Store:
                 f"{piece.name} must have shape {piece.global_shape}; in {self.directory} it has {stored.shape}: "
                 "use the model configuration that wrote the checkpoint."
             )
-        if stored.dtype != dtype_name(piece.tensor.dtype) and not convert:
-            raise CheckpointError(
-                f"{piece.name} must be stored as {dtype_name(piece.tensor.dtype)}; in {self.directory} it is {stored.dtype}."
-            )
+        dtype = dtype_name(piece.tensor.dtype)
+        if stored.dtype != dtype and not convert:
+            raise CheckpointError(f"{piece.name} must be stored as {dtype}; in {self.directory} it is {stored.dtype}.")
         sources = [(file, box, overlap) for file, box in stored.boxes if (overlap := box.intersect(piece.box))]
         problem = coverage_problem(piece.box, [overlap for _, _, overlap in sources])
         if problem:
@@ -108,7 +107,8 @@ class Store:
         expected = (box.extent, self.dtype(name))
         given = (tuple(source.shape), dtype_name(source.dtype))
         if given != expected:
-            raise CheckpointError(f"{path} is damaged: {tensor_key(name, box)} must be {expected} as in {INDEX}; it is {given}.")
+            key = tensor_key(name, box)
+            raise CheckpointError(f"{path} is damaged: {key} must be {expected} as in {INDEX}; it is {given}.")
 
     def corrupt_files(self, files: Iterable[str]) -> list[str]:
         """Those of ``files`` whose contents no longer have the checksum that the index states. Reads them whole."""

@@ -99,7 +99,7 @@ def test_truncated_files_of_the_newest_checkpoint_are_never_loaded(tmp_path, nam
 
 
 def test_flipped_bits_are_never_loaded_when_integrity_is_verified(tmp_path):
-    """Any file, any bit: the checkpoint is refused, or an older one is taken, or (in the index) the bit did not matter."""
+    """Any file, any bit: the checkpoint is refused or an older one taken, or (in the index) the bit did not matter."""
     save_all(tmp_path, [1, 2])
     rng = random.Random(7)
     for name in sorted(path.name for path in (tmp_path / "iter_0000002").iterdir()):

@@ -57,13 +57,14 @@ def test_an_incomplete_newest_one_is_skipped_and_named(save, caplog):
     (save / "iter_0000020" / SHARD).unlink()
     with caplog.at_level("WARNING", "megalite"):
         load_and_check(save, 10)
-    assert f"skipped iteration 20: {save}/iter_0000020 is not a complete checkpoint: {SHARD}: No such file" in caplog.text
+    assert f"skipped iteration 20: {save}/iter_0000020 is not a complete checkpoint: {SHARD}: No such" in caplog.text
     assert "continuing from iteration 10 instead" in caplog.text
 
 
 def test_a_later_checkpoint_than_the_tracked_one_is_offered_but_not_taken(save):
     (save / TRACKER).write_text("5")
-    with pytest.raises(CheckpointError, match="must contain a complete checkpoint; skipped iteration 5: .* Complete ones: --ckpt-step 10, 20"):
+    message = r"must contain a complete checkpoint; skipped iteration 5: .* Complete ones: --ckpt-step 10, 20\."
+    with pytest.raises(CheckpointError, match=message):
         find_checkpoint(save)
 
 
@@ -78,7 +79,8 @@ def test_nothing_complete_is_an_error_that_names_all(save):
 
 def test_a_given_step_is_taken_or_refused(save):
     assert iteration_of(find_checkpoint(save, step=10)) == 10
-    with pytest.raises(CheckpointError, match=r"--ckpt-step 7 cannot be loaded: .*iter_0000007 .* Complete ones: --ckpt-step 10, 20"):
+    message = r"--ckpt-step 7 cannot be loaded: .*iter_0000007 .* Complete ones: --ckpt-step 10, 20\."
+    with pytest.raises(CheckpointError, match=message):
         find_checkpoint(save, step=7)
     (save / "iter_0000020" / SHARD).unlink()
     with pytest.raises(CheckpointError, match=r"--ckpt-step 20 cannot be loaded: .*Complete ones: --ckpt-step 10\."):
@@ -93,12 +95,12 @@ def test_a_single_checkpoint_may_be_named_itself(save):
 
 
 def test_a_missing_directory_or_an_empty_one_is_an_error(tmp_path):
-    with pytest.raises(CheckpointError, match="--load must be a directory with checkpoints; .*/nowhere does not exist"):
+    with pytest.raises(CheckpointError, match="--load: .*/nowhere must be a directory with checkpoints"):
         manager_of(None, load=tmp_path / "nowhere").resume()
-    with pytest.raises(CheckpointError, match=r"--load .* must contain a complete checkpoint; .*latest_checkpointed_iteration.txt cannot be read"):
+    with pytest.raises(CheckpointError, match=rf"--load: .* must contain a complete checkpoint; .*{TRACKER} cannot"):
         manager_of(None, load=tmp_path).resume()
     (tmp_path / "f").write_text("")
-    with pytest.raises(CheckpointError, match="--load must be a directory"):
+    with pytest.raises(CheckpointError, match="/f must be a directory"):
         manager_of(None, load=tmp_path / "f").resume()
 
 

@@ -27,7 +27,7 @@ def start_holder(save):
 def test_a_second_job_is_refused_while_the_first_lives_and_no_longer(tmp_path):
     pid, worker = start_holder(tmp_path)
     try:
-        with pytest.raises(CheckpointError, match=rf"one job at a time can write to --save .*; process {pid} on .* is writing to it"):
+        with pytest.raises(CheckpointError, match=rf"one job at a time .* --save .*; process {pid} on .* is writing"):
             manager_of(tmp_path)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

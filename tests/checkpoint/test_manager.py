@@ -41,8 +41,9 @@ def test_a_checkpoint_of_one_world_loads_in_another(tmp_path, written_by, read_b
     run_world(lambda rank, size: save_all(tmp_path, [5, 10], rank, size), written_by)
     run_world(lambda rank, size: load_and_check(tmp_path, 10, rank, size) and None, read_by)
     assert (tmp_path / TRACKER).read_text() == "10\n"
+    shards = [f"shard_{rank:05d}.safetensors" for rank in range(written_by)]
     names = [path.name for path in sorted((tmp_path / "iter_0000010").iterdir())]
-    assert names == ["config.yaml", "index.json", "meta.json", *(f"shard_{r:05d}.safetensors" for r in range(written_by))]
+    assert names == ["config.yaml", "index.json", "meta.json", *shards]
     assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, "iter_0000005", "iter_0000010", TRACKER]
 
 
@@ -164,7 +165,8 @@ def start_without_the_right_to(rank, world_size, save):
 
 def test_a_read_only_directory_is_refused_before_training(public_directory):
     public_directory.chmod(0o555)
-    expected = f"--save {public_directory} must be a directory that can be written to: {public_directory / LOCK}: Permission denied"
+    lock = public_directory / LOCK
+    expected = f"--save {public_directory} must be a directory that can be written to: {lock}: Permission denied"
     assert run_world(start_without_the_right_to, 2, public_directory) == [f"{expected} (rank 0)"] * 2
 
 

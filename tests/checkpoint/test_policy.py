@@ -21,7 +21,10 @@ def test_checkpoints_of_an_abandoned_future_neither_count_nor_go():
     assert Retention(2).doomed([10, 15, 20, 30], 15) == []
 
 
-@given(st.sets(st.integers(0, 99), min_size=1), st.integers(1, 5) | st.none(), st.integers(1, 20) | st.none(), st.data())
+iteration_sets = st.sets(st.integers(0, 99), min_size=1)
+
+
+@given(iteration_sets, st.integers(1, 5) | st.none(), st.integers(1, 20) | st.none(), st.data())
 def test_the_newest_always_stays(iterations, keep_last, interval, data):
     newest = data.draw(st.sampled_from(sorted(iterations)))
     doomed = Retention(keep_last, interval).doomed(sorted(iterations), newest)

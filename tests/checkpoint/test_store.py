@@ -21,7 +21,8 @@ shapes = st.lists(st.integers(1, 5), max_size=4).map(tuple)
 @st.composite
 def cases(draw):
     shape = draw(shapes)
-    return filled(shape, draw(st.sampled_from(DTYPES))), draw(partitions(shape)), draw(partitions(shape)), draw(st.integers(1, 4))
+    tensor = filled(shape, draw(st.sampled_from(DTYPES)))
+    return tensor, draw(partitions(shape)), draw(partitions(shape)), draw(st.integers(1, 4))
 
 
 @given(cases())
@@ -40,7 +41,7 @@ def test_any_partition_reads_any_other(case):
         assert store.shape("w") == tuple(tensor.shape) and f"torch.{store.dtype('w')}" == str(tensor.dtype)
 
 
-@given(shape=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple), writers=st.integers(1, 5), readers=st.integers(1, 5))
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple), st.integers(1, 5), st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
 def test_flat_slices_of_a_padded_shard_read_back_by_other_flat_slices(shape, writers, readers):
     """As an optimizer that is sharded over data-parallel ranks has it: equal flat slices of a padded local tensor."""
@@ -54,22 +55,23 @@ def test_flat_slices_of_a_padded_shard_read_back_by_other_flat_slices(shape, wri
         size = -(-flat.numel() // count)
         return [flat_pieces(spec, flat[r * size : (r + 1) * size], r * size, "optim.exp_avg.w") for r in range(count)]
 
-    rest = [Piece("optim.exp_avg.w", global_shape, other, whole[other.inside(Box.whole(global_shape))])
-            for other in (Box((0,) + box.offset[1:], (2,) + shape[1:]), Box((2 + shape[0],) + box.offset[1:], (1,) + shape[1:]))]
+    above, below = (Box((row,) + box.offset[1:], (rows,) + shape[1:]) for row, rows in ((0, 2), (2 + shape[0], 1)))
+    rest = cut("optim.exp_avg.w", whole, [above, below])
     with tempfile.TemporaryDirectory() as temporary:
         store = open_store(write_checkpoint(Path(temporary) / "c", slices(local, writers) + [rest]))
         copy = torch.full_like(local, -1)
         for pieces in slices(copy, readers):
             store.read_into(pieces)
         assert torch.equal(copy[: box.numel], local[: box.numel])
-        assert torch.equal(copy[box.numel :], torch.full_like(copy[box.numel :], -1)), "padding is neither stored nor read"
+        assert (copy[box.numel :] == -1).all(), "padding is neither stored nor read"
         assert torch.equal(store.read("optim.exp_avg.w"), whole)
 
 
 def test_a_shard_is_a_plain_safetensors_file(tmp_path):
     tensor = filled((4, 3), torch.bfloat16)
     scalar = torch.tensor(5, dtype=torch.int64)
-    directory = write_checkpoint(tmp_path / "c", [cut("w", tensor, [Box((1, 0), (3, 3)), Box((0, 0), (1, 3))]) + cut("n", scalar, [Box((), ())])])
+    pieces = cut("w", tensor, [Box((1, 0), (3, 3)), Box((0, 0), (1, 3))]) + cut("n", scalar, [Box((), ())])
+    directory = write_checkpoint(tmp_path / "c", [pieces])
     loaded = load_file(directory / SHARD)
     assert sorted(loaded) == ["n@", "w@0,0", "w@1,0"]
     assert torch.equal(loaded["w@1,0"], tensor[1:]) and torch.equal(loaded["n@"], scalar)
@@ -156,14 +158,15 @@ def test_a_file_of_another_checkpoint_is_noticed(checkpoint, tmp_path):
     other = write_checkpoint(tmp_path / "other", [pieces[:1], pieces[1:]])
     (checkpoint / SHARD).write_bytes((other / SHARD).read_bytes())
     change_index(checkpoint, lambda raw: raw["files"][SHARD].update(bytes=(other / SHARD).stat().st_size))
-    with pytest.raises(CheckpointError, match=rf"{SHARD} is damaged: w@0,0 must be \(\(2, 3\), 'float32'\) as in index.json; it is"):
+    message = rf"{SHARD} is damaged: w@0,0 must be \(\(2, 3\), 'float32'\) as in index.json; it is \(.* 'float16'\)"
+    with pytest.raises(CheckpointError, match=message):
         open_store(checkpoint).read("w")
 
 
 @pytest.mark.parametrize("change, message", [
     (lambda raw: raw.update(version=2), "must have format version 1; it has 2"),
     (lambda raw: raw.update(format="other"), "not an index of a megalite checkpoint"),
-    (lambda raw: raw["tensors"]["w"].pop("shape"), r"is damaged: an entry is not as the format has it \(KeyError\('shape'\)\)"),
+    (lambda raw: raw["tensors"]["w"].pop("shape"), r"an entry is not as the format has it \(KeyError\('shape'\)\)"),
     (lambda raw: raw["tensors"]["w"].update(shape=[3, 3]), "is outside shape"),
     (lambda raw: raw["tensors"]["w"]["boxes"][0].update(offset=[0], extent=[2]), "is outside shape"),
     (lambda raw: raw["files"].pop(SHARD), f"w lies in {SHARD}, which is not listed"),
