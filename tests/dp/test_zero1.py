@@ -91,13 +91,16 @@ def test_a_single_rank_needs_no_special_case():
         close(run.norms, norms)
 
 
-def test_overlapped_gathers_are_awaited_bucket_by_bucket():
+def test_overlapped_gathers_start_in_forward_order_and_are_awaited_bucket_by_bucket():
     def check(rank, dp):
         run = new_run(rank, dp, torch.float64, overlap_param_gather=True)
         expected = new_run(rank, dp, torch.float64).train(1).values()
         run.step(0)
-        assert len(run.strategy._gathering) == len(run.strategy.buckets)
-        for param in run.params:  # forward order
+        place = {param: index for index, param in enumerate(run.params)}
+        first_use = [min(place[entry.param] for entry in bucket.entries) for bucket in run.strategy.buckets]
+        started = list(run.strategy._gathering)
+        assert [first_use[index] for index in started] == sorted(first_use) and len(started) > 3
+        for param in run.params:
             run.strategy.wait_params([param])
             assert torch.equal(param.detach(), expected[param.spec.name])
         assert not run.strategy._gathering
@@ -106,8 +109,12 @@ def test_overlapped_gathers_are_awaited_bucket_by_bucket():
     assert run_world(check, 2) == [True, True]
 
 
-def test_forward_order_needs_buckets_from_the_last_to_the_first():
-    run = new_run(0, 1, torch.float64)
-    place = {param: index for index, param in enumerate(run.params)}
-    first_use = [min(place[entry.param] for entry in bucket.entries) for bucket in run.strategy.buckets]
-    assert first_use == sorted(first_use, reverse=True) and len(first_use) > 3
+def test_gathers_of_parameters_that_nobody_used_end_with_the_step():
+    def check(rank, dp):
+        run = new_run(rank, dp, torch.float64, overlap_param_gather=True)
+        run.step(0)
+        run.strategy.begin_step(1)
+        run.strategy.finish_reduce()
+        return len(run.strategy._gathering)
+
+    assert run_world(check, 2) == [0, 0]

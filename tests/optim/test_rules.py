@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import megalite.optim.rules
 from megalite.optim.optimizer import Optimizer
 from megalite.optim.slices import FlatSlice, Segment
 from megalite.parallel.group import Group
@@ -77,3 +78,28 @@ def test_a_matrix_of_more_dims_is_factored_by_its_last():
     start, grads = problem((2, 3, 7))
     flat = [tensor.reshape(*tensor.shape[:-3], 6, 7) for tensor in (start, grads)]
     assert torch.equal(run("adafactor", start, grads), run("adafactor", *flat))
+
+
+SIGN_SGD = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+@dataclass(frozen=True)
+class Rule:
+    granularity: ClassVar = "element"
+    slots: ClassVar = ()
+
+    @classmethod
+    def from_config(cls, config):
+        return cls()
+
+    def update(self, param, grad, state, step):
+        param.sub_(grad.sign(), alpha=step.lr)
+"""
+
+
+def test_a_new_rule_is_one_new_file(tmp_path, monkeypatch):
+    (tmp_path / "signsgd.py").write_text(SIGN_SGD)
+    monkeypatch.setattr(megalite.optim.rules, "__path__", [*megalite.optim.rules.__path__, str(tmp_path)])
+    after = run("signsgd", torch.ones(1, 3), [torch.tensor([[-2.0, 0.0, 5.0]])])
+    assert after[0, PADDING:-PADDING].tolist() == pytest.approx([1 + LR, 1.0, 1 - LR])
