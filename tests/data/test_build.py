@@ -50,6 +50,9 @@ def test_weighted_blends_are_built_with_the_surplus(prefixes):
     assert np.bincount(train.dataset_index).tolist() == [3000, 1000]
     # ceil(3000 * 1.005) = 3015 samples need two epochs of 9999 usable tokens, 1005 need one
     assert [len(dataset) for dataset in train.datasets] == [(20000 - 1) // 5, (10000 - 1) // 5]
+    train = build_datasets(request(5, data_path=("1", prefixes[0], "1", prefixes[1]), split="100"), (3990, 0, 0)).train
+    # 1995 samples of each would fit in an epoch's 1999, ceil(1995 * 1.005) = 2005 do not
+    assert [len(dataset) for dataset in train.datasets] == [(20000 - 1) // 5] * 2
 
 
 def test_prefixes_without_weights_blend_by_size(prefixes, tmp_path):

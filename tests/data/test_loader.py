@@ -1,4 +1,5 @@
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ class Counting:
 
     fingerprint = "counting"
 
-    def __init__(self, length=64, failing=()):
-        self.length, self.failing, self.read = length, failing, []
+    def __init__(self, length=64, failing=(), seconds=0.0):
+        self.length, self.failing, self.seconds, self.read = length, failing, seconds, []
 
     def __len__(self):
         return self.length
@@ -25,6 +26,7 @@ class Counting:
     def __getitem__(self, index):
         if index in self.failing:
             raise self.failing[index]
+        time.sleep(self.seconds)
         self.read.append((index, threading.current_thread() is threading.main_thread()))
         return {"tokens": np.array([index, index + 1]), "loss_mask": np.ones(2, np.float32), "extra": np.zeros(1)}
 
@@ -138,10 +140,11 @@ def test_a_bug_in_a_worker_keeps_its_type(workers):
 
 def test_close_ends_the_threads_and_drops_what_is_ahead():
     before = threading.active_count()
-    loader = make(Counting(), 2)
+    dataset = Counting(seconds=0.02)
+    loader = make(dataset, 2)
     loader.load([range(0, 2)], [range(2 * k, 2 * k + 2) for k in range(1, 30)])
     loader.close()
-    assert threading.active_count() == before
+    assert threading.active_count() == before and len(dataset.read) < 20
 
 
 def test_more_samples_than_there_are_is_refused():

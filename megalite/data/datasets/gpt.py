@@ -57,8 +57,7 @@ def assemble(text: np.ndarray, rules: SampleRules) -> Sample:
         loss_mask[is_eod] = 0
     position_ids = np.arange(length, dtype=np.int64)
     if rules.reset_position_ids:
-        starts = np.where(np.roll(is_eod, 1), position_ids, 0)
-        starts[0] = 0
+        starts = np.where(np.roll(is_eod, 1), position_ids, 0)  # what is rolled in at position 0 starts there anyway
         position_ids = position_ids - np.maximum.accumulate(starts)
     sample = {"tokens": tokens, "labels": labels, "loss_mask": loss_mask, "position_ids": position_ids}
     if rules.document_ids:

@@ -172,6 +172,13 @@ def test_fingerprint_tells_every_change_of_the_stream(tmp_path):
     assert len({base, *(dataset.fingerprint for dataset in changed)}) == 7
 
 
+def test_fingerprint_tells_documents_without_tokens(tmp_path):
+    corpus = IndexedDataset(write_corpus(tmp_path / "c", numbered([0, 50])))
+    with_and_without = [build(Part(corpus, "content", "train", begin, 2), 5, request(4)) for begin in (0, 1)]
+    assert [len(dataset.document_index) for dataset in with_and_without] == [2, 1]
+    assert with_and_without[0].fingerprint != with_and_without[1].fingerprint
+
+
 def test_start_up_report(tmp_path, caplog):
     caplog.set_level(logging.INFO, "megalite")
     prefix = write_corpus(tmp_path / "c", numbered([50, 51]))
