@@ -1,0 +1,103 @@
+"""One training step in one process: megalite beside the same model in plain PyTorch, eager and compiled.
+
+12 layers x 256, sequence 512, micro-batch 4, vocabulary 8192; fused AdamW, clipping 1.0, no dropout; random tokens.
+
+    python benchmarks/train_step.py --style gpt2 --rounds 10
+"""
+
+import argparse
+import functools
+from typing import Callable
+
+import torch
+
+from benchmarks.paired import race, table
+from benchmarks.plain_torch import PlainConfig, PlainTrainer
+from megalite.config import Config, ModelConfig
+from megalite.log import echo, progress
+from megalite.optim.scaler import make_scaler
+from megalite.parallel.context import ParallelContext
+from megalite.train.engine import build_engine
+from megalite.train.step import train_step
+
+MICRO_BATCH = 4
+STYLES = {
+    "gpt2": {},
+    "llama": {
+        "position_embedding_type": "rope",
+        "normalization": "RMSNorm",
+        "swiglu": True,
+        "disable_bias_linear": True,
+        "untie_embeddings_and_output_weights": True,
+    },
+}
+
+
+def _tokens(config: PlainConfig) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(config.vocab_size, (MICRO_BATCH, config.seq_length + 1), generator=generator)
+
+
+def plain(config: PlainConfig, bf16: bool, compiled: bool) -> Callable[[], float]:
+    """A step of plain PyTorch."""
+    torch.manual_seed(0)
+    trainer, text = PlainTrainer(config, bf16, compiled), _tokens(config)
+    return lambda: trainer.step(text[:, :-1].contiguous(), text[:, 1:].contiguous())
+
+
+def ours(config: PlainConfig, bf16: bool) -> Callable[[], float]:
+    """A step of megalite on one rank."""
+    model = ModelConfig(
+        num_layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        num_attention_heads=config.num_heads,
+        seq_length=config.seq_length,
+    )
+    run = Config(model=model).replace(
+        vocab_size=config.vocab_size,
+        micro_batch_size=MICRO_BATCH,
+        global_batch_size=MICRO_BATCH,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        train_iters=1000,
+        lr=3e-4,
+        adam_beta2=0.95,
+        weight_decay=0.1,
+        bf16=bf16,
+        **STYLES[config.style],
+    )
+    engine = build_engine(run, ParallelContext.single())
+    scaler, text = make_scaler(run.training), _tokens(config)
+    batch = {
+        "tokens": text[:, :-1].contiguous(),
+        "labels": text[:, 1:].contiguous(),
+        "loss_mask": torch.ones(MICRO_BATCH, config.seq_length),
+        "position_ids": torch.arange(config.seq_length).repeat(MICRO_BATCH, 1),
+        "sample_ids": torch.arange(MICRO_BATCH),
+    }
+    return lambda: train_step(engine, scaler, [batch], lr=3e-4, weight_decay=0.1).loss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--style", choices=sorted(STYLES), default="gpt2")
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--compile", action="store_true", help="also race torch.compile")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=12)
+    args = parser.parse_args()
+    config = PlainConfig(style=args.style, num_layers=args.layers)
+    contestants = {"PyTorch eager": functools.partial(plain, config, args.bf16, False)}
+    if args.compile:
+        contestants["PyTorch compiled"] = functools.partial(plain, config, args.bf16, True)
+    contestants["megalite"] = functools.partial(ours, config, args.bf16)
+    results = race(contestants, args.rounds, threads=args.threads)
+    precision = "bf16" if args.bf16 else "fp32"
+    echo(f"{args.style}, {precision}, {args.layers} x {config.hidden_size}, {args.threads} threads, {args.rounds} rounds")
+    echo(table(results, "PyTorch eager", "tokens", MICRO_BATCH * config.seq_length))
+    progress("last losses: " + ", ".join(f"{name} {result.last_value:.4f}" for name, result in results.items()))
+
+
+if __name__ == "__main__":
+    main()
