@@ -13,6 +13,7 @@ from megalite.data.indexed import IndexedDataset
 from megalite.data.packing import Packing, build_indices, plan_packing
 from megalite.errors import ConfigError, DataError
 from megalite.log import logger
+from megalite.native import native, reason
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,8 @@ def build(part: Part, num_samples: int | None, request: Request) -> GPTDataset:
 
 
 def _build(part: Part, packing: Packing, seed: int) -> Arrays:
+    path = "in C++" if native() else f"in numpy (the native module is {reason()})"
+    logger.info(f"computing the order of samples of the {part}, {path}")
     part.corpus.validate()
     return build_indices(part.corpus.sequence_lengths, part.begin, part.end, packing, seed)
 

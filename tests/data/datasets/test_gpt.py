@@ -172,6 +172,19 @@ def test_fingerprint_tells_every_change_of_the_stream(tmp_path):
     assert len({base, *(dataset.fingerprint for dataset in changed)}) == 7
 
 
+def test_the_log_says_which_path_computes(tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "megalite")
+    prefix = write_corpus(tmp_path / "c", numbered([50]))
+    build(part(prefix), 5, request(4))
+    assert "computing the order of samples of the train split of" in caplog.text and "in C++" in caplog.text
+    caplog.clear()
+    build(part(prefix), 5, request(4))
+    assert "computing" not in caplog.text  # it comes from the cache
+    monkeypatch.setenv("MEGALITE_NATIVE", "0")
+    build(part(prefix), 5, request(4, seed=2))
+    assert "in numpy (the native module is switched off by MEGALITE_NATIVE=0)" in caplog.text
+
+
 def test_fingerprint_tells_documents_without_tokens(tmp_path):
     corpus = IndexedDataset(write_corpus(tmp_path / "c", numbered([0, 50])))
     with_and_without = [build(Part(corpus, "content", "train", begin, 2), 5, request(4)) for begin in (0, 1)]
