@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include "cpu/module.h"
 #include "index/blending.h"
 #include "index/sample_index.h"
 
@@ -55,8 +56,9 @@ py::tuple build_blend(const Array<double>& weights, int64_t size) {
 }  // namespace
 
 PYBIND11_MODULE(_native, m) {
-  m.doc() = "Index builders of megalite in C++.";
+  m.doc() = "Index builders and CPU kernels of megalite in C++.";
   m.attr("API") = kApi;
+  megalite::bind_cpu(m);
   m.def("build_sample_index", &build_sample_index, py::arg("lengths"), py::arg("order"), py::arg("num_samples"),
         py::arg("seq_length"), py::arg("extra"), py::arg("as_int64"), py::arg("num_threads"));
   m.def("build_blend", &build_blend, py::arg("weights"), py::arg("size"));

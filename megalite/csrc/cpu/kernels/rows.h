@@ -1,0 +1,65 @@
+// How work is shared among threads. torch is imported before this module, so that both use one OpenMP runtime, one pool
+// and the number of threads that torch.set_num_threads sets.
+#pragma once
+
+#include <cstdint>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#include "cpu/kernels/vec.h"
+
+namespace megalite::MEGALITE_ISA {
+
+// Elements below which a second thread costs more than it brings.
+constexpr int64_t kGrain = 32768;
+
+// body(row) for each of `rows` rows of `cols` elements, in any order.
+template <typename Body>
+inline void for_rows(int64_t rows, int64_t cols, Body body) {
+#pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > kGrain)
+  for (int64_t row = 0; row < rows; ++row) body(row);
+}
+
+#if defined(_OPENMP)
+inline int num_threads() { return omp_get_num_threads(); }
+inline int this_thread() { return omp_get_thread_num(); }
+#else
+inline int num_threads() { return 1; }
+inline int this_thread() { return 0; }
+#endif
+
+// body(begin, end) for a division of [0, n) into one range a thread, each a multiple of `step` long but the last.
+template <typename Body>
+inline void for_ranges(int64_t n, int64_t step, Body body) {
+#pragma omp parallel if (n > kGrain)
+  {
+    const int64_t steps = (n + step - 1) / step;
+    const int64_t begin = steps * this_thread() / num_threads() * step;
+    int64_t end = steps * (this_thread() + 1) / num_threads() * step;
+    end = end < n ? end : n;
+    if (begin < end) body(begin, end);
+  }
+}
+
+// Sums over rows that become a parameter's gradient must not depend on the number of threads, or replicas would drift
+// apart. So rows are cut into `blocks` blocks, a number that depends on the shape alone (megalite/ops/kernels.py): each
+// block is summed in order by one thread into its row of `partial` [blocks, cols], and then the blocks in order.
+template <typename Body>
+inline void for_row_blocks(int64_t rows, int64_t cols, int64_t blocks, Body body) {
+#pragma omp parallel for schedule(static) if (blocks > 1 && rows * cols > kGrain)
+  for (int64_t block = 0; block < blocks; ++block) body(block, rows * block / blocks, rows * (block + 1) / blocks);
+}
+
+template <typename T>
+inline void sum_blocks(T* total, const float* partial, int64_t blocks, int64_t cols) {
+  for_ranges(cols, kLanes, [=](int64_t begin, int64_t end) {
+    for_lanes(end - begin, [=](int64_t i, auto lanes) {
+      Vec sum{};
+      for (int64_t block = 0; block < blocks; ++block) sum += load(partial + block * cols + begin + i, lanes);
+      store(total + begin + i, sum, lanes);
+    });
+  });
+}
+
+}  // namespace megalite::MEGALITE_ISA

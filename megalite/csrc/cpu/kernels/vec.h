@@ -1,0 +1,184 @@
+// Vectors of kLanes floats, and loads and stores that convert. One set of sources is compiled once per instruction set,
+// each in a namespace of its own (MEGALITE_ISA, set by CMake): nothing here may be shared with code compiled for
+// another one, which is why the kernels use no inline functions of the standard library.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "dtype.h"
+
+namespace megalite::MEGALITE_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(4 * kLanes)));
+typedef int32_t IntVec __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t UintVec __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t HalfVec __attribute__((vector_size(2 * kLanes)));
+
+template <typename To, typename From>
+inline To bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From), "sizes must match");
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+inline Vec splat(float value) { return value - Vec{}; }
+
+inline Vec select(IntVec condition, Vec yes, Vec no) {
+  return bit_cast<Vec>((condition & bit_cast<IntVec>(yes)) | (~condition & bit_cast<IntVec>(no)));
+}
+
+inline Vec max(Vec a, Vec b) { return select(a > b, a, b); }
+
+// ---- bfloat16
+
+inline Vec widen(HalfVec bits, Bfloat16) { return bit_cast<Vec>(__builtin_convertvector(bits, UintVec) << 16); }
+
+inline HalfVec narrow(Vec x, Bfloat16) {
+  UintVec bits = bit_cast<UintVec>(x);
+  UintVec rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  UintVec nan = bit_cast<UintVec>(IntVec(x != x));
+  return __builtin_convertvector((rounded & ~nan) | (nan & 0x7FC0), HalfVec);
+}
+
+// ---- float16
+
+#if defined(__AVX512F__)  // the masked forms, as the plain ones draw false warnings from GCC 12
+inline Vec widen(HalfVec bits, Float16) { return bit_cast<Vec>(_mm512_maskz_cvtph_ps(0xFFFF, bit_cast<__m256i>(bits))); }
+inline HalfVec narrow(Vec x, Float16) {
+  return bit_cast<HalfVec>(_mm512_maskz_cvtps_ph(0xFFFF, bit_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#elif defined(__AVX2__)
+inline Vec widen(HalfVec bits, Float16) { return bit_cast<Vec>(_mm256_cvtph_ps(bit_cast<__m128i>(bits))); }
+inline HalfVec narrow(Vec x, Float16) {
+  return bit_cast<HalfVec>(_mm256_cvtps_ph(bit_cast<__m256>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#else
+// A half's exponent and mantissa, moved to a float's place, are 2^-112 times its value, subnormals included; only
+// infinity and NaN (the largest exponent) need their exponent raised.
+inline Vec widen(HalfVec bits, Float16) {
+  UintVec wide = __builtin_convertvector(bits, UintVec);
+  UintVec magnitude = (wide & 0x7FFF) << 13;
+  Vec scaled = bit_cast<Vec>(magnitude) * 0x1p112f;
+  Vec special = bit_cast<Vec>(magnitude | 0x7F800000u);
+  Vec value = select((wide & 0x7FFF) >= 0x7C00u, special, scaled);
+  return bit_cast<Vec>(bit_cast<UintVec>(value) | ((wide & 0x8000) << 16));
+}
+// Rounds to even: by an integer addition below the kept bits, and for subnormals by a float addition at whose result
+// the float's own last bit is 2^-24, the subnormals' unit.
+inline HalfVec narrow(Vec x, Float16) {
+  UintVec bits = bit_cast<UintVec>(x);
+  UintVec sign = (bits >> 16) & 0x8000;
+  UintVec magnitude = bits & 0x7FFFFFFF;
+  UintVec normal = (magnitude - 0x38000000u + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
+  UintVec subnormal = bit_cast<UintVec>(bit_cast<Vec>(magnitude) + 0.5f) - 0x3F000000u;
+  UintVec is_small = bit_cast<UintVec>(IntVec(magnitude < 0x38800000u));
+  UintVec is_large = bit_cast<UintVec>(IntVec(magnitude >= 0x47800000u));
+  UintVec is_nan = bit_cast<UintVec>(IntVec(magnitude > 0x7F800000u));
+  UintVec half = (is_small & subnormal) | (~is_small & normal);
+  half = (is_large & 0x7C00) | (~is_large & half);
+  half = (is_nan & 0x7E00) | (~is_nan & half);
+  return __builtin_convertvector(half | sign, HalfVec);
+}
+#endif
+
+// ---- loads and stores; with a count, of the first `count` < kLanes elements (the other lanes are zero)
+
+inline Vec load(const float* from) {
+  Vec x;
+  memcpy(&x, from, sizeof x);
+  return x;
+}
+
+template <typename T>
+inline Vec load(const T* from) {
+  HalfVec bits;
+  memcpy(&bits, from, sizeof bits);
+  return widen(bits, T{});
+}
+
+inline void store(float* to, Vec x) { memcpy(to, &x, sizeof x); }
+
+template <typename T>
+inline void store(T* to, Vec x) {
+  HalfVec bits = narrow(x, T{});
+  memcpy(to, &bits, sizeof bits);
+}
+
+template <typename T>
+inline Vec load(const T* from, int count) {
+  T part[kLanes] = {};
+  memcpy(part, from, count * sizeof(T));
+  return load(part);
+}
+
+template <typename T>
+inline void store(T* to, Vec x, int count) {
+  T part[kLanes];
+  store(part, x);
+  memcpy(to, part, count * sizeof(T));
+}
+
+// ---- loops over n elements, kLanes at a time, the last ones as a part
+
+struct Whole {};  // kLanes lanes
+struct Part {     // the first `count`
+  int count;
+};
+
+template <typename T>
+inline Vec load(const T* from, Whole) { return load(from); }
+template <typename T>
+inline Vec load(const T* from, Part part) { return load(from, part.count); }
+template <typename T>
+inline void store(T* to, Vec x, Whole) { store(to, x); }
+template <typename T>
+inline void store(T* to, Vec x, Part part) { store(to, x, part.count); }
+
+// x, and `fill` in the lanes beyond the part.
+inline Vec fill(Vec x, float, Whole) { return x; }
+inline Vec fill(Vec x, float value, Part part) {
+  for (int lane = part.count; lane < kLanes; ++lane) x[lane] = value;
+  return x;
+}
+
+// body(position, lanes), lanes being Whole or Part
+template <typename Body>
+inline void for_lanes(int64_t n, Body body) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(i, Whole{});
+  if (i < n) body(i, Part{static_cast<int>(n - i)});
+}
+
+// ---- across lanes, in the order of a tree
+
+inline float sum(Vec x) {
+  float lanes[kLanes];
+  store(lanes, x);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+inline float max(Vec x) {
+  float lanes[kLanes];
+  store(lanes, x);
+  float top = lanes[0];
+  for (int i = 1; i < kLanes; ++i) top = lanes[i] > top ? lanes[i] : top;
+  return top;
+}
+
+}  // namespace megalite::MEGALITE_ISA

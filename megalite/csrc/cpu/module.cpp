@@ -1,0 +1,61 @@
+// The CPU kernels as Python functions: a submodule for each instruction set that this processor runs, and `cpu`, the best.
+#include "cpu/module.h"
+
+#include "raw.h"
+
+#if defined(__x86_64__)
+#define MEGALITE_ISA avx512
+#include "cpu/kernels.h"
+#undef MEGALITE_ISA
+#define MEGALITE_ISA avx2
+#include "cpu/kernels.h"
+#undef MEGALITE_ISA
+#endif
+#define MEGALITE_ISA generic
+#include "cpu/kernels.h"
+#undef MEGALITE_ISA
+
+namespace py = pybind11;
+
+namespace megalite {
+namespace {
+
+// Blocks of rows whose sums become a parameter's gradient (kernels/rows.h): enough for the threads of any machine to
+// share, few enough that summing them costs nothing.
+constexpr int kRowBlocks = 64;
+
+#define MEGALITE_BIND(isa)                                    \
+  py::module_ m = native.def_submodule("cpu_" #isa);          \
+  m.attr("ISA") = #isa;                                       \
+  m.attr("ROW_BLOCKS") = kRowBlocks;                          \
+  m.def("rms_norm_forward", raw(&isa::rms_norm_forward));     \
+  m.def("rms_norm_backward", raw(&isa::rms_norm_backward));   \
+  m.def("layer_norm_forward", raw(&isa::layer_norm_forward)); \
+  m.def("layer_norm_backward", raw(&isa::layer_norm_backward)); \
+  return m;
+
+py::module_ bind_generic(py::module_& native) { MEGALITE_BIND(generic) }
+
+#if defined(__x86_64__)
+py::module_ bind_avx2(py::module_& native) { MEGALITE_BIND(avx2) }
+py::module_ bind_avx512(py::module_& native) { MEGALITE_BIND(avx512) }
+
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+}  // namespace
+
+void bind_cpu(py::module_& native) {
+  native.attr("MALLOC_TUNED") = tune_malloc();
+  native.attr("cpu") = bind_generic(native);
+#if defined(__x86_64__)
+  if (has_avx2()) native.attr("cpu") = bind_avx2(native);
+  if (has_avx512()) native.attr("cpu") = bind_avx512(native);
+#endif
+}
+
+}  // namespace megalite

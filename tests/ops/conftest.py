@@ -1,0 +1,20 @@
+import pytest
+
+from megalite.native import native
+from megalite.ops import kernels
+
+ISAS = sorted(name for name in dir(native()) if name.startswith("cpu_"))
+"""Every instruction set that this machine runs."""
+
+
+@pytest.fixture(params=ISAS)
+def isa(request, monkeypatch):
+    """Run the kernels compiled for one instruction set."""
+    monkeypatch.setattr(kernels, "module_for", lambda device_type: getattr(native(), request.param))
+    return request.param
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    """Run the references."""
+    monkeypatch.setenv("MEGALITE_NATIVE", "0")
