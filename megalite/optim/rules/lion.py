@@ -24,7 +24,10 @@ class Rule:
 
     def update(self, param: torch.Tensor, grad: torch.Tensor, state: Mapping[str, torch.Tensor], step: Step) -> None:
         momentum = state["exp_avg"]
-        grad.mul_(step.grad_factor)
         param.mul_(1.0 - step.lr * step.weight_decay)
-        param.sub_(torch.lerp(grad, momentum, self.beta1).sign_(), alpha=step.lr)
-        momentum.lerp_(grad, 1.0 - self.beta2)
+        # With d = grad - momentum, the new momentum is m = momentum + (1 - beta2) d and the direction, momentum +
+        # (1 - beta1) d, is m + (beta2 - beta1) d: no tensor besides these three is needed.
+        difference = grad.mul_(step.grad_factor).sub_(momentum)
+        momentum.add_(difference, alpha=1.0 - self.beta2)
+        direction = difference.mul_(self.beta2 - self.beta1).add_(momentum).sign_()
+        param.sub_(direction, alpha=step.lr)
