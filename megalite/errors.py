@@ -9,6 +9,9 @@ before work starts where that is possible, on every rank, and end the program wi
 class MegaliteError(Exception):
     """Base of every error that the user can mend."""
 
+    same_on_every_rank = False
+    """Set on an error that every rank of a job raises alike, so that it is shown once."""
+
 
 class ConfigError(MegaliteError):
     """A flag or a combination of flags that cannot be honoured."""
