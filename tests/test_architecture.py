@@ -9,7 +9,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "megalite"
 
 LAYERS = {
-    0: {"errors", "log", "plugins", "native", "__init__"},
+    -1: {"errors"},
+    0: {"log", "plugins", "native", "__init__"},
     1: {"config", "topology"},
     2: {"schedule", "state"},
     3: {"ops", "parallel"},
