@@ -57,7 +57,7 @@ class StepResult:
 @dataclass(frozen=True)
 class EvalResult:
     """One evaluation after ``iteration`` steps: the mean loss over ``num_tokens`` tokens of the set called ``name``
-    ("validation", "test")."""
+    ("validation", "test"), whose text has ``tokens_per_byte`` tokens a byte if that is known."""
 
     iteration: int
     consumed_samples: int
@@ -65,6 +65,12 @@ class EvalResult:
     loss: float
     num_tokens: int
     seconds: float
+    tokens_per_byte: float | None = None
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """The loss per byte of text instead of token, in bits: comparable between tokenizers."""
+        return None if self.tokens_per_byte is None else self.loss / math.log(2.0) * self.tokens_per_byte
 
     @property
     def perplexity(self) -> float:

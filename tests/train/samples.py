@@ -54,6 +54,8 @@ def make_summary(run: RunInfo, *steps: StepResult, rss: int = 3 * 2**29, timers=
     return interval.close(Memory(rss), timers)
 
 
-def make_eval(iteration: int = 8, loss: float = 2.0, name: str = "validation") -> EvalResult:
+def make_eval(
+    iteration: int = 8, loss: float = 2.0, name: str = "validation", tokens_per_byte: float | None = None
+) -> EvalResult:
     """An evaluation on 96 tokens in a quarter of a second."""
-    return EvalResult(iteration, consumed_samples=6 * iteration, name=name, loss=loss, num_tokens=96, seconds=0.25)
+    return EvalResult(iteration, 6 * iteration, name, loss, num_tokens=96, seconds=0.25, tokens_per_byte=tokens_per_byte)

@@ -62,6 +62,13 @@ def test_perplexity_of_nan_is_nan():
     assert math.isnan(make_eval(loss=math.nan).perplexity)
 
 
+def test_bits_per_byte():
+    """A loss of ln 2 is one bit a token; at 4 bytes a token that is a quarter of a bit a byte."""
+    assert make_eval(loss=math.log(2.0), tokens_per_byte=0.25).bits_per_byte == pytest.approx(0.25)
+    assert make_eval(loss=3 * math.log(2.0), tokens_per_byte=0.5).bits_per_byte == pytest.approx(1.5)
+    assert make_eval(loss=1.0).bits_per_byte is None
+
+
 def test_timers_reach_the_summary():
     timers = {"optimizer": (0.1, 0.2)}
     assert make_summary(make_run(), make_step(1), timers=timers).timers == timers

@@ -94,6 +94,7 @@ class JsonLines(Hook):
             name=result.name,
             loss=result.loss,
             perplexity=result.perplexity,
+            bits_per_byte=result.bits_per_byte,
             num_tokens=result.num_tokens,
             seconds=result.seconds,
         )

@@ -81,11 +81,16 @@ def _tflops(value: float) -> str:
 
 
 def evaluation_lines(result: EvalResult) -> str:
-    """Megatron-LM's framed line with loss and perplexity, and the number of tokens they are over."""
-    line = (
-        f" {result.name} loss at iteration {result.iteration} | lm loss value: {result.loss:.6E} | "
-        f"lm loss PPL: {result.perplexity:.6E} | tokens: {result.num_tokens} | time (s): {result.seconds:.1f} | "
-    )
+    """Megatron-LM's framed line with loss and perplexity, then bits per byte and the number of tokens they are over."""
+    fields = [
+        f"{result.name} loss at iteration {result.iteration}",
+        f"lm loss value: {result.loss:.6E}",
+        f"lm loss PPL: {result.perplexity:.6E}",
+        *_optional("bits per byte: {:.4f}", result.bits_per_byte),
+        f"tokens: {result.num_tokens}",
+        f"time (s): {result.seconds:.1f}",
+    ]
+    line = f" {' | '.join(fields)} | "
     frame = "-" * (len(line) + 1)
     return "\n".join((frame, line, frame))
 

@@ -49,7 +49,7 @@ class TensorBoard(Hook):
         self._writer.flush()
 
     def on_eval(self, result: EvalResult) -> None:
-        figures = {f"lm loss {result.name}": result.loss}
+        figures = {f"lm loss {result.name}": result.loss, f"bits per byte {result.name}": result.bits_per_byte}
         if self._options.log_validation_ppl_to_tensorboard:
             figures[f"lm loss {result.name} ppl"] = result.perplexity
         self._add(figures, result.iteration, result.consumed_samples)

@@ -48,7 +48,7 @@ def test_each_event_is_an_object(tmp_path):
     }
     assert evaluation == {
         "event": "eval", "iteration": 6, "consumed_samples": 36, "name": "validation", "loss": 2.25,
-        "perplexity": pytest.approx(9.487736), "num_tokens": 96, "seconds": 0.25,
+        "perplexity": pytest.approx(9.487736), "bits_per_byte": None, "num_tokens": 96, "seconds": 0.25,
     }
     assert save == {"event": "save", "iteration": 6, "seconds": 1.5}
     assert end == {"event": "exit", "iteration": 6, "reason": "signal"}

@@ -106,6 +106,8 @@ def test_evaluation_lines():
     )
     assert evaluation_lines(make_eval(8, loss=2.0)).split("\n") == ["-" * (len(text) + 1), text, "-" * (len(text) + 1)]
     assert " test loss at iteration 9 |" in evaluation_lines(make_eval(9, name="test"))
+    known = evaluation_lines(make_eval(loss=2.0, tokens_per_byte=0.3))  # 2 nats are 2.8854 bits
+    assert " | lm loss PPL: 7.389056E+00 | bits per byte: 0.8656 | tokens: 96 | " in known
 
 
 def test_timers_in_milliseconds():

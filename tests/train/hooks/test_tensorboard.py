@@ -103,6 +103,13 @@ def test_validation_with_and_without_perplexity(tmp_path):
     }
 
 
+def test_bits_per_byte_where_they_are_known(tmp_path):
+    hook = build(make_run(tensorboard_dir=str(tmp_path)))
+    hook.on_eval(make_eval(8, loss=math.log(2.0), tokens_per_byte=0.25))
+    hook.close()
+    assert _scalars(tmp_path)["bits per byte validation"] == {8: pytest.approx(0.25)}
+
+
 def test_a_missing_package_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError, match="needs the tensorboard package, which is not installed: run `pip install"):

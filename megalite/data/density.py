@@ -1,0 +1,24 @@
+"""Tokens per byte of text: what turns a loss per token into bits per byte."""
+
+from megalite.config import DataConfig
+from megalite.data.blend import normalized, parse_data_path
+from megalite.data.sidecar import Sidecar, read_sidecar
+
+
+def tokens_per_byte(data: DataConfig, split: str) -> float | None:
+    """Tokens of the corpora that serve ``split`` (train, valid, test), divided by the bytes of text that they came from.
+
+    Taken from what preprocessing recorded beside the corpora: None where it is not there. A corpus divided by
+    ``--split`` counts as a whole; several count by their weights in the blend, or by their sizes.
+    """
+    blend = parse_data_path(data.data_path or getattr(data, f"{split}_data_path"))
+    sidecars = [read_sidecar(prefix) for prefix in blend.prefixes]
+    densities = [_density(sidecar) for sidecar in sidecars]
+    if not densities or None in densities:
+        return None
+    weights = blend.weights or [sidecar.num_tokens for sidecar in sidecars]
+    return 1.0 / sum(share / density for share, density in zip(normalized(weights), densities))
+
+
+def _density(sidecar: Sidecar | None) -> float | None:
+    return None if sidecar is None else sidecar.summary.get("tokens_per_byte") or None
