@@ -79,13 +79,11 @@ def parse(argv: Sequence[str] | None = None, *, overrides: Mapping[str, object] 
 
 
 def given_fields(argv: Sequence[str]) -> dict[str, object]:
-    """The values that a command line and its file set, by flat name, before defaults; required ones may be missing.
+    """The values that a command line and its file set, by flat name, before defaults.
 
-    Raises :class:`ConfigError` with every problem.
+    What is missing or wrong is left out, for :func:`parse` to report.
     """
-    reading = _interpret(argv)
-    raise_together(reading.problems)
-    return reading.values
+    return _interpret(argv).values
 
 
 def _interpret(argv: Sequence[str]) -> _Reading:

@@ -2,29 +2,21 @@
 
 import dataclasses
 import time
-from pathlib import Path
-from typing import Sequence
 
 from megalite.checkpoint.manager import CheckpointManager
 from megalite.checkpoint.match import Strictness
-from megalite.checkpoint.locate import find_checkpoint
-from megalite.checkpoint.store import CONFIG, Store
+from megalite.checkpoint.store import Store
 from megalite.config import Config
-from megalite.config.cli import parse
-from megalite.config.dump import differences, to_yaml
+from megalite.config.dump import to_yaml
 from megalite.errors import CheckpointError, ConfigError
-from megalite.log import logger
 from megalite.optim.decay import WeightDecay
 from megalite.optim.lr import LearningRate
 from megalite.optim.scaler import LossScaler
 from megalite.parallel.context import ParallelContext
+from megalite.train.configure import stored_config
 from megalite.train.engine import Engine
 from megalite.train.state import Progress, optimizer_pieces, parameter_pieces
-
-
-def stored_config(store: Store) -> Config:
-    """The configuration of the run that wrote a checkpoint."""
-    return parse(["--config", str(store.directory / CONFIG)])
+from megalite.train.vocabulary import without_vocabulary
 
 
 class Checkpointing:
@@ -61,7 +53,7 @@ class Checkpointing:
         if not self._flags.no_save_optim:
             pieces += optimizer_pieces(engine, owned_only=True)
         meta = {**progress.to_meta(), "loss_scaler": scaler.state(), "data_fingerprint": self._fingerprint}
-        self._manager.save(progress.iteration, pieces, meta, to_yaml(self._config))
+        self._manager.save(progress.iteration, pieces, meta, to_yaml(without_vocabulary(self._config)))
         self._last_saved = progress.iteration
         return time.perf_counter() - started
 
@@ -105,11 +97,11 @@ class Checkpointing:
             raise _shared(
                 CheckpointError(
                     f"a run must go on with the data it began with; {store.directory} was trained on another stream (corpus, "
-                    "--split, weights, --seq-length or --seed differ): give the same, or --allow-data-change to go on anyway."
+                    "--split, weights, --seq-length, --seed or number of epochs differ): give the same, or --allow-data-change to "
+                    "go on anyway."
                 )
             )
-        optimizer = self._config.optimizer
-        if optimizer.override_opt_param_scheduler:
+        if self._config.optimizer.override_opt_param_scheduler or self._config.training.skip_train:
             return
         differing = _curve_differences(stored_config(store), self._config)
         if differing:
@@ -137,36 +129,19 @@ def _shared(error: CheckpointError | ConfigError) -> CheckpointError | ConfigErr
 
 
 def _curve_differences(before: Config, after: Config) -> list[str]:
-    differing = []
-    for curve in (LearningRate, WeightDecay):
-        old, new = (curve.from_config(config.optimizer, config.training) for config in (before, after))
-        differing += [
-            f"{name} {getattr(old, name)} there, {getattr(new, name)} now"
-            for name in curve.__dataclass_fields__
-            if getattr(old, name) != getattr(new, name)
-        ]
+    old, new = _curves(before), _curves(after)
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    differing = [f"{name} {old.get(name)} there, {new.get(name)} now" for name in names]
+    batches = [config.training.global_batch_size for config in (before, after)]
+    if differing and batches[0] != batches[1]:
+        differing.append(f"global_batch_size {batches[0]} there, {batches[1]} now")
     return differing
 
 
-def adopt_checkpoint_settings(config: Config, argv: Sequence[str]) -> Config:
-    """Take from the checkpoint what ``--use-checkpoint-args`` and ``--use-checkpoint-opt_param-scheduler`` ask for.
-
-    The model's fields give way to flags that are given; those of the scheduler do not, as in Megatron-LM.
-    """
-    flags = config.checkpoint
-    adopt_curves = config.optimizer.use_checkpoint_opt_param_scheduler
-    if flags.load is None or not (flags.use_checkpoint_args or adopt_curves):
-        return config
-    stored = stored_config(find_checkpoint(Path(flags.load), flags.ckpt_step).store)
-    if flags.use_checkpoint_args:
-        config = parse(argv, overrides=dataclasses.asdict(stored.model))
-    if adopt_curves:
-        curves = {name: value for name, value in dataclasses.asdict(stored.optimizer).items() if _shapes_curves(name)}
-        config = config.replace(**curves)
-    for line in differences(stored, config):
-        logger.info(f"unlike in the checkpoint, {line}")
-    return config
-
-
-def _shapes_curves(name: str) -> bool:
-    return name.startswith(("lr", "min_lr", "weight_decay", "start_weight_decay", "end_weight_decay"))
+def _curves(config: Config) -> dict[str, object]:
+    """What shapes the learning rate and the weight decay over training, by name; lengths in samples."""
+    rate = dataclasses.asdict(LearningRate.from_config(config.optimizer, config.training))
+    decay = dataclasses.asdict(WeightDecay.from_config(config.optimizer, config.training))
+    if rate["decay_style"] == "constant":
+        del rate["min_lr"], rate["decay_samples"]
+    return {**rate, **{f"weight decay {name}": value for name, value in decay.items()}}

@@ -30,22 +30,18 @@ class Schedules:
 
     def training(self, num_microbatches: int) -> Schedule:
         """Forward and backward passes of one step."""
-        name = self.config.parallel.pipeline_schedule
-        if name == "auto":
-            name = "one_f_one_b" if self.config.virtual_stages == 1 else "interleaved"
-        return self._get(name, num_microbatches)
+        parallel = self.config.parallel
+        group = parallel.microbatch_group_size_per_virtual_pipeline_stage
+        return self._get(parallel.pipeline_schedule, num_microbatches, microbatch_group_size=group)
 
     def evaluation(self, num_microbatches: int) -> Schedule:
         """Forward passes alone."""
         return self._get("forward_only", num_microbatches)
 
-    def _get(self, name: str, num_microbatches: int) -> Schedule:
+    def _get(self, name: str, num_microbatches: int, **options: int | None) -> Schedule:
         key = (name, num_microbatches)
         if key not in self._planned:
-            parallel = self.config.parallel
-            group = parallel.microbatch_group_size_per_virtual_pipeline_stage
-            options = {"microbatch_group_size": group} if name == "interleaved" and group else {}
-            pp, virtual = parallel.pipeline_model_parallel_size, self.config.virtual_stages
+            pp, virtual = self.config.parallel.pipeline_model_parallel_size, self.config.virtual_stages
             self._planned[key] = plan(name, pp, virtual, num_microbatches, **options)
         return self._planned[key]
 
@@ -82,8 +78,9 @@ class Engine:
             stage.train(training)
 
 
-def build_engine(config: Config, context: ParallelContext) -> Engine:
-    """Build the owned stages, their buckets, the optimizer and the executor. ``config`` must be resolved and checked."""
+def build_engine(config: Config, context: ParallelContext, schedules: Schedules | None = None) -> Engine:
+    """Build the owned stages, their buckets, the optimizer and the executor. ``config`` must be resolved and checked;
+    ``schedules`` may hold some that are planned already."""
     model = plugins.load("megalite.models", config.model.model, "--model")
     recompute = _recompute_plan(config.training)
     cut = partition(model.units(config.model, recompute), config)
@@ -105,7 +102,7 @@ def build_engine(config: Config, context: ParallelContext) -> Engine:
         config.model, config.training.micro_batch_size, mesh.tp, layer_context.sequence_parallel, dtype
     )
     executor = Executor(stages, context.coords.pp, transport, carry)
-    return Engine(config, context, stages, strategy, optimizer, executor, Schedules(config))
+    return Engine(config, context, stages, strategy, optimizer, executor, schedules or Schedules(config))
 
 
 def _recompute_plan(training: TrainingConfig) -> RecomputePlan:

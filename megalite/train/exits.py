@@ -66,6 +66,11 @@ class ExitPolicy:
         # Nothing else here: a handler runs between any two bytecodes, where even logging is not safe.
         self._signalled = True
 
+    @property
+    def signalled(self) -> bool:
+        """Whether this rank has received one of the signals."""
+        return self._signalled
+
     def requested(self, iteration: int) -> ExitReason:
         """What this rank wants, to be asked after step ``iteration`` of the run; the maximum over the ranks decides."""
         if iteration >= self._train_iters:

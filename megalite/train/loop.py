@@ -1,7 +1,8 @@
 """The training loop: steps, and what happens between them: log lines, evaluations, checkpoints, and the end."""
 
 import time
-from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Callable
 
 import torch
 
@@ -16,22 +17,13 @@ from megalite.parallel.collectives import all_reduce
 from megalite.topology.microbatches import BatchSchedule
 from megalite.train.checkpointing import Checkpointing
 from megalite.train.engine import Engine
-from megalite.train.evaluate import evaluate
+from megalite.train.evaluate import EvalSet, evaluate
 from megalite.train.exits import ExitPolicy, ExitReason
 from megalite.train.hooks import Hook
 from megalite.train.memory import measure_memory
 from megalite.train.metrics import EvalResult, Interval, RunInfo, StepResult
 from megalite.train.state import Progress
 from megalite.train.step import StepOutcome, train_step
-
-
-@dataclass(frozen=True)
-class EvalSet:
-    """A held-out set: its name, where its samples come from and how many global batches are read of it."""
-
-    name: str
-    loader: BatchLoader
-    num_batches: int
 
 
 class TrainingLoop:
@@ -52,38 +44,67 @@ class TrainingLoop:
         self._batches, self._train_data = batches, train_data
         self._checkpointing, self._hooks = checkpointing, hooks
         self._config: Config = run.config
-        self._learning_rate = LearningRate.from_config(self._config.optimizer, self._config.training)
-        self._weight_decay = WeightDecay.from_config(self._config.optimizer, self._config.training)
         self._interval = Interval(run)
         self._evaluated: dict[str, int] = {}
 
     def train(self, eval_sets: list[EvalSet]) -> ExitReason:
         """Train to the end; returns why it stopped. The last state is saved, where ``--save`` is given."""
-        training = self._config.training
-        with ExitPolicy(training, self._run.train_iters) as policy:
+        with ExitPolicy(self._config.training, self._run.train_iters) as policy:
             reason = ExitReason.NONE
             while reason is ExitReason.NONE:
                 self._step()
-                reason = self._agreed(policy.requested(self._progress.iteration))
+                reason = self._agreed(policy)
                 if self._interval.due or reason is not ExitReason.NONE:
                     self._log()
-                if training.eval_interval and self._progress.iteration % training.eval_interval == 0:
-                    self.evaluate(eval_sets)
-                if self._checkpointing.due(self._progress.iteration) or reason is not ExitReason.NONE:
+                evaluating = self._evaluation_due() and reason is not ExitReason.SIGNAL
+                if evaluating:
+                    self.evaluate(eval_sets, partial(self._signalled, policy))
+                saving = self._checkpointing.due(self._progress.iteration)
+                if saving:
                     self._save()
+                if evaluating or saving:
+                    # A signal that came meanwhile must not wait for another step.
+                    reason = self._agreed(policy)
+            if len(self._interval):
+                self._log()
+            self._save()
         return reason
 
-    def evaluate(self, eval_sets: list[EvalSet]) -> None:
-        """Evaluate on each set and report it."""
+    def _evaluation_due(self) -> bool:
+        every = self._config.training.eval_interval
+        return every is not None and self._progress.iteration % every == 0
+
+    def evaluate(self, eval_sets: list[EvalSet], stop: Callable[[], bool] = lambda: False) -> None:
+        """Evaluate on each set and report it, until ``stop`` says yes."""
         for held_out in eval_sets:
-            loss, num_tokens, seconds = evaluate(self._engine, held_out.loader, held_out.num_batches, held_out.name)
-            at, consumed = self._progress.iteration, self._progress.consumed_samples
-            self._evaluated[held_out.name] = at
-            self._hooks.on_eval(EvalResult(at, consumed, held_out.name, loss, num_tokens, seconds))
+            started = time.perf_counter()
+            result = evaluate(self._engine, held_out, stop)
+            if result is None:
+                return
+            self._evaluated[held_out.name] = self._progress.iteration
+            self._hooks.on_eval(
+                EvalResult(
+                    iteration=self._progress.iteration,
+                    consumed_samples=self._progress.consumed_samples,
+                    name=held_out.name,
+                    loss=result[0],
+                    num_tokens=result[1],
+                    seconds=time.perf_counter() - started,
+                    tokens_per_byte=held_out.tokens_per_byte,
+                )
+            )
 
     def evaluated(self, name: str) -> bool:
         """Whether the parameters as they are now have been evaluated on the set."""
         return self._evaluated.get(name) == self._progress.iteration
+
+    @cached_property
+    def _learning_rate(self) -> LearningRate:
+        return LearningRate.from_config(self._config.optimizer, self._config.training)
+
+    @cached_property
+    def _weight_decay(self) -> WeightDecay:
+        return WeightDecay.from_config(self._config.optimizer, self._config.training)
 
     def _step(self) -> None:
         started = time.perf_counter()
@@ -145,7 +166,14 @@ class TrainingLoop:
             if seconds is not None:
                 self._hooks.on_save(self._progress.iteration, seconds)
 
-    def _agreed(self, reason: ExitReason) -> ExitReason:
+    def _agreed(self, policy: ExitPolicy) -> ExitReason:
         """What the whole world does: the strongest wish of any rank, so that all stop after the same step."""
-        wish = torch.tensor([int(reason)], device=self._engine.context.device)
-        return ExitReason(int(all_reduce(wish, self._engine.context.world, "max").item()))
+        return ExitReason(self._largest(policy.requested(self._progress.iteration)))
+
+    def _signalled(self, policy: ExitPolicy) -> bool:
+        """Whether a signal has reached any rank."""
+        return bool(self._largest(policy.signalled))
+
+    def _largest(self, value: int) -> int:
+        tensor = torch.tensor([int(value)], device=self._engine.context.device)
+        return int(all_reduce(tensor, self._engine.context.world, "max").item())

@@ -38,6 +38,21 @@ def find_vocabulary(config: Config) -> Vocabulary:
     return found
 
 
+def with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:
+    """``config`` for a model over ``vocabulary``: a larger ``--vocab-size`` leaves ids unused."""
+    return config.replace(vocab_size=max(vocabulary.vocab_size, config.model.vocab_size or 0))
+
+
+def without_vocabulary(config: Config) -> Config:
+    """The inverse: a configuration that means the same when it is read again.
+
+    NullTokenizer adds its end-of-document token to ``--vocab-size``; other tokenizers leave the flag as it is.
+    """
+    if config.data.tokenizer_type != "NullTokenizer":
+        return config
+    return config.replace(vocab_size=config.model.vocab_size - 1)
+
+
 def _from_flags(config: Config) -> Vocabulary | None:
     if config.data.tokenizer_type is None:
         return None
