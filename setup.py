@@ -34,7 +34,9 @@ def tool_path() -> str:
 def publish(built: Path, target: Path) -> None:
     """Copy under a name of its own, then rename: nobody ever imports, or has mapped, a half-written module."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    descriptor, name = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".tmp", dir=target.parent)
+    os.close(descriptor)
+    partial = Path(name)
     try:
         shutil.copy2(built, partial)
         os.replace(partial, target)
@@ -95,4 +97,5 @@ def extensions() -> list[Extension]:
     return [] if CHOICE == "0" else [Extension("megalite._native", sources=[], optional=True)]
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": CMakeBuild})
+if __name__ == "__main__":
+    setup(ext_modules=extensions(), cmdclass={"build_ext": CMakeBuild})

@@ -1,10 +1,12 @@
 """The build of the native module, run as a user's pip would, on a copy of the sources."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 from pathlib import Path
 
 import pytest
@@ -25,16 +27,14 @@ def tree(tmp_path):
     return target
 
 
-def start(tree, *arguments, **environment):
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", *arguments]
-    return subprocess.Popen(
-        command,
-        cwd=tree,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+def build(tree, **environment):
+    """Output and exit status of a build in ``tree``."""
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    environment = {**os.environ, **environment}
+    run = subprocess.run(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+    return run.stdout, run.returncode
 
 
 def modules(tree):
@@ -47,47 +47,55 @@ def without_compiler(tmp_path):
     return {"PATH": str(tmp_path / "empty"), "CC": "", "CXX": ""}
 
 
-def test_builds_for_this_interpreter_in_parallel_and_in_a_path_with_spaces(tree):
-    builds = [start(tree, MEGALITE_NATIVE="1") for _ in range(2)]
-    for build in builds:
-        output, _ = build.communicate()
-        assert build.returncode == 0, output
+def test_builds_for_this_interpreter_in_a_path_with_spaces(tree):
+    output, status = build(tree, MEGALITE_NATIVE="1")
+    assert status == 0, output
     assert modules(tree) == [f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"]
     code = (
         "import numpy, megalite.native as n; m = n.native(); assert m is not None, n.reason(); print(m.__file__);"
         "print(m.build_blend(numpy.array([.3, .7]), 4)[0].tolist())"
     )
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
     output = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], cwd=tree, env=environment, capture_output=True, text=True, check=True
     ).stdout
     assert output.splitlines() == [str(tree / "megalite" / modules(tree)[0]), "[1, 0, 1, 1]"]
 
 
+def test_nobody_sees_a_half_written_module(tmp_path):
+    """Builds work in scratch directories of their own; what they share is the name that they publish under."""
+    publish = runpy.run_path(str(ROOT / "setup.py"))["publish"]
+    built = []
+    for number in range(4):
+        built.append(tmp_path / f"built{number}")
+        built[number].write_bytes(bytes([number]) * (1 << 20))
+    target = tmp_path / "package" / "module.so"
+    publish(built[0], target)
+    writers = [threading.Thread(target=lambda path=path: [publish(path, target) for _ in range(20)]) for path in built]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        content = target.read_bytes()
+        assert len(content) == 1 << 20 and len(set(content)) == 1
+    assert os.listdir(target.parent) == ["module.so"]
+
+
 def test_without_a_compiler_the_install_goes_on_with_a_warning(tree, tmp_path):
-    build = start(tree, **without_compiler(tmp_path))
-    output, _ = build.communicate()
-    assert build.returncode == 0 and modules(tree) == []
+    output, status = build(tree, **without_compiler(tmp_path))
+    assert status == 0 and modules(tree) == []
     assert "megalite._native was not built" in output and "MEGALITE_NATIVE=1 makes this warning an error" in output
 
 
 def test_without_a_compiler_a_required_module_is_an_error(tree, tmp_path):
-    build = start(tree, MEGALITE_NATIVE="1", **without_compiler(tmp_path))
-    output, _ = build.communicate()
-    assert build.returncode != 0 and modules(tree) == []
+    output, status = build(tree, MEGALITE_NATIVE="1", **without_compiler(tmp_path))
+    assert status != 0 and modules(tree) == [] and "No CMAKE_CXX_COMPILER could be found" in output
 
 
 def test_the_module_can_be_left_out(tree):
-    build = start(tree, MEGALITE_NATIVE="0")
-    output, _ = build.communicate()
-    assert build.returncode == 0 and modules(tree) == [] and "not built" not in output
+    output, status = build(tree, MEGALITE_NATIVE="0")
+    assert status == 0 and modules(tree) == [] and "not built" not in output
 
 
 def test_any_other_choice_is_refused(tree):
-    build = start(tree, MEGALITE_NATIVE="yes")
-    output, _ = build.communicate()
-    assert build.returncode != 0 and "MEGALITE_NATIVE must be 0, 1 or auto; given 'yes'" in output
+    output, status = build(tree, MEGALITE_NATIVE="yes")
+    assert status != 0 and "MEGALITE_NATIVE must be 0, 1 or auto; given 'yes'" in output
