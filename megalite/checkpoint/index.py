@@ -34,13 +34,18 @@ class Index:
 
     def to_json(self) -> str:
         """The text of the file; the same index always gives the same text."""
-        files = {name: {"bytes": f.num_bytes, "crc32": f"{f.crc32:08x}"} for name, f in sorted(self.files.items())}
+        files = {name: _file_entry(stored) for name, stored in sorted(self.files.items())}
         lines = [f"{json.dumps(name)}: {_tensor_json(tensor)}" for name, tensor in sorted(self.tensors.items())]
         tensors = ",\n".join(lines)
         return (
             f'{{"format": "{FORMAT}", "version": {VERSION},\n"files": {json.dumps(files, indent=1)},\n'
             f'"tensors": {{\n{tensors}\n}}}}\n'
         )
+
+
+def _file_entry(stored: StoredFile) -> dict[str, Any]:
+    checksum = {} if stored.crc32 is None else {"crc32": f"{stored.crc32:08x}"}
+    return {"bytes": stored.num_bytes, **checksum}
 
 
 def _tensor_json(tensor: StoredTensor) -> str:
@@ -117,7 +122,7 @@ def read_index(directory: Path) -> Index:
 
 
 def _parse(raw: dict[str, Any]) -> Index:
-    files = {name: StoredFile(int(entry["bytes"]), int(entry["crc32"], 16)) for name, entry in raw["files"].items()}
+    files = {name: _stored_file(entry) for name, entry in raw["files"].items()}
     outside = [name for name in files if Path(name).name != name]
     if outside:
         raise ValueError(f"{outside[0]} is not a plain file name")
@@ -132,6 +137,10 @@ def _parse(raw: dict[str, Any]) -> Index:
                 raise ValueError(f"{name}: {box} is outside shape {shape}")
         tensors[name] = StoredTensor(str(entry["dtype"]), shape, boxes)
     return Index(files, tensors)
+
+
+def _stored_file(entry: dict[str, Any]) -> StoredFile:
+    return StoredFile(int(entry["bytes"]), int(entry["crc32"], 16) if "crc32" in entry else None)
 
 
 def _box(entry: dict[str, Any]) -> Box:

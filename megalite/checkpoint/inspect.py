@@ -49,9 +49,12 @@ def _open(directory: Path, step: int | None) -> Store:
 
 
 def _verify(store: Store) -> None:
-    corrupt = store.corrupt_files(store.files)
-    if corrupt:
+    if corrupt := store.corrupt_files(store.files):
         raise CheckpointError(f"{store.directory} is damaged: the checksums of {', '.join(corrupt)} differ.")
+    if not store.has_checksums:
+        raise CheckpointError(
+            f"{store.directory} must have checksums to verify; it was saved without --verify-integrity."
+        )
     echo(f"{len(store.files)} files hold what was written")
 
 

@@ -11,7 +11,7 @@ from megalite.checkpoint.match import Strictness, readable_pieces
 from megalite.checkpoint.piece import Piece
 from megalite.checkpoint.policy import Retention
 from megalite.checkpoint.store import Store
-from megalite.checkpoint.writer import Content, write_checkpoint
+from megalite.checkpoint.writer import Content, Destination, write_checkpoint
 from megalite.config import CheckpointConfig
 from megalite.log import logger
 from megalite.parallel.collectives import gather_objects
@@ -23,7 +23,8 @@ class CheckpointManager:
 
     The --save directory is made and locked at once, so that an unsuitable one ends the job before it trains. With
     ``async_save``, writing goes on in a thread while training continues, and ``group`` must be used by nothing else.
-    Errors are :class:`CheckpointError`, the same on every rank.
+    With ``verify_integrity``, checksums of the shards are written, and compared before a checkpoint is loaded. Errors
+    are :class:`CheckpointError`, the same on every rank.
     """
 
     def __init__(
@@ -52,11 +53,11 @@ class CheckpointManager:
         self.wait()
         content = Content.of(iteration, pieces, meta, config_yaml)
         retention = Retention(self._config.keep_last_checkpoints, self._config.save_retain_interval)
+        destination = Destination(Path(self._config.save), retention, self._verify_integrity)
         if self._thread is None:
-            write_checkpoint(Path(self._config.save), content, retention, self._group)
+            write_checkpoint(destination, content, self._group)
         else:
-            args = (Path(self._config.save), content.snapshot(), retention, self._group)
-            self._pending = self._thread.submit(write_checkpoint, *args)
+            self._pending = self._thread.submit(write_checkpoint, destination, content.snapshot(), self._group)
 
     def poll(self) -> None:
         """Raise what an asynchronous save has failed with by now, if it did. Call it at each step."""
@@ -109,6 +110,8 @@ class CheckpointManager:
         return same and config.ckpt_step is None and not config.exit_on_missing_checkpoint
 
     def _verify(self, store: Store) -> None:
+        if not store.has_checksums and self._group.rank == 0:
+            logger.warning(f"{store.directory} was saved without --verify-integrity: it has no checksums to verify")
         own_files = store.files[self._group.rank :: self._group.size]
         corrupt = together(lambda: store.corrupt_files(own_files), self._group, f"{store.directory} cannot be read")
         names = sorted(name for names in gather_objects(corrupt, self._group) for name in names)

@@ -1,12 +1,13 @@
 """A shard: the safetensors file that one rank writes, and what it must tell rank 0 of it."""
 
+import errno
 import json
 import os
 import zlib
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Sequence
+from typing import Sequence
 
 import torch
 
@@ -22,16 +23,16 @@ DTYPES = {
 }
 """The dtypes that a checkpoint can hold, with their names in safetensors."""
 
-CHUNK_BYTES = 8 << 20
-"""A tensor is written and summed in chunks of this size: small enough that the second finds them in the cache."""
+CHUNK_BYTES = 4 << 20
+"""Files are written and summed in chunks of this size: small enough that the second finds them in the cache."""
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """Size and CRC-32 of a file of a checkpoint: the one is always checked before reading, the other on request."""
+    """Size of a file of a checkpoint, and its CRC-32 if one was computed."""
 
     num_bytes: int
-    crc32: int
+    crc32: int | None
 
 
 @dataclass(frozen=True)
@@ -57,23 +58,48 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def write_shard(path: Path, pieces: Sequence[Piece]) -> ShardRecord:
+def write_shard(path: Path, pieces: Sequence[Piece], checksum: bool) -> ShardRecord:
     """Write the pieces, each whole, to a new file and force it to disk. One tensor at a time is copied to the host.
 
     The same pieces always give the same bytes. Raises :class:`OSError` if the file cannot be written.
     """
     # Wide elements first: every tensor then begins at a multiple of its element size, as a memory map wants it.
     ordered = sorted(pieces, key=lambda piece: (-piece.tensor.element_size(), tensor_key(piece.name, piece.box)))
-    ordered_full = [piece for piece in ordered if piece.box.numel]
-    with open(path, "wb") as file, _SummingWriter(file) as writer:
-        writer.write(memoryview(_header(ordered_full)))
-        for piece in ordered_full:
-            writer.write(_bytes_of(piece.tensor))
-        file.flush()
+    stored_pieces = [piece for piece in ordered if piece.box.numel]
+    header = _header(stored_pieces)
+    num_bytes = len(header) + sum(_num_bytes(piece) for piece in stored_pieces)
+    with open(path, "wb", buffering=0) as file:
+        _reserve(file, num_bytes)
+        crc32 = _write(file, memoryview(header), 0 if checksum else None)
+        for piece in stored_pieces:
+            crc32 = _write(file, _bytes_of(piece.tensor), crc32)
         os.fsync(file.fileno())
-        stored = writer.finish()
     boxes = tuple((piece.name, dtype_name(piece.tensor.dtype), piece.global_shape, piece.box) for piece in ordered)
-    return ShardRecord(path.name, stored, boxes)
+    return ShardRecord(path.name, StoredFile(num_bytes, crc32), boxes)
+
+
+def _write(file: FileIO, data: memoryview, crc32: int | None) -> int | None:
+    """Write all of ``data``; returns the checksum of the file so far, if one is wanted."""
+    while data:
+        chunk = data[:CHUNK_BYTES]
+        chunk = chunk[: file.write(chunk)]
+        if crc32 is not None:
+            crc32 = zlib.crc32(chunk, crc32)
+        data = data[len(chunk) :]
+    return crc32
+
+
+def _reserve(file: FileIO, num_bytes: int) -> None:
+    """Claim room on disk: a full one is noticed before anything is written, and writing is faster."""
+    try:
+        os.posix_fallocate(file.fileno(), 0, num_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # What file systems say that cannot do this.
+            raise
+
+
+def _num_bytes(piece: Piece) -> int:
+    return piece.box.numel * piece.tensor.element_size()
 
 
 def _header(pieces: Sequence[Piece]) -> bytes:
@@ -83,7 +109,7 @@ def _header(pieces: Sequence[Piece]) -> bytes:
         assert piece.tensor.dtype in DTYPES, f"{piece.name}: a checkpoint cannot hold {piece.tensor.dtype}"
         key = tensor_key(piece.name, piece.box)
         assert key not in entries, f"two pieces of this rank claim {key}"
-        stop = position + piece.box.numel * piece.tensor.element_size()
+        stop = position + _num_bytes(piece)
         entries[key] = {
             "dtype": DTYPES[piece.tensor.dtype],
             "shape": list(piece.box.extent),
@@ -98,30 +124,3 @@ def _header(pieces: Sequence[Piece]) -> bytes:
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return memoryview(flat.view(torch.uint8).numpy())
-
-
-class _SummingWriter:
-    """Writes chunks while a second thread computes the checksum of the same chunks; both leave the interpreter free."""
-
-    def __init__(self, file: BinaryIO):
-        self._file = file
-        self._num_bytes = 0
-        self._crc32 = 0
-        self._pool = ThreadPoolExecutor(1)
-
-    def __enter__(self) -> "_SummingWriter":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._pool.shutdown()
-
-    def write(self, data: memoryview) -> None:
-        for start in range(0, len(data), CHUNK_BYTES):
-            chunk = data[start : start + CHUNK_BYTES]
-            summed: Future = self._pool.submit(zlib.crc32, chunk, self._crc32)
-            self._file.write(chunk)
-            self._crc32 = summed.result()
-            self._num_bytes += len(chunk)
-
-    def finish(self) -> StoredFile:
-        return StoredFile(self._num_bytes, self._crc32)

@@ -110,9 +110,15 @@ class Store:
             key = tensor_key(name, box)
             raise CheckpointError(f"{path} is damaged: {key} must be {expected} as in {INDEX}; it is {given}.")
 
+    @property
+    def has_checksums(self) -> bool:
+        """Whether the checkpoint was written with checksums of all its files."""
+        return all(stored.crc32 is not None for stored in self._index.files.values())
+
     def corrupt_files(self, files: Iterable[str]) -> list[str]:
         """Those of ``files`` whose contents no longer have the checksum that the index states. Reads them whole."""
-        return [name for name in files if crc32_of(self.directory / name) != self._index.files[name].crc32]
+        checksums = {name: self._index.files[name].crc32 for name in files}
+        return [name for name, crc32 in checksums.items() if crc32 not in (None, crc32_of(self.directory / name))]
 
 
 def crc32_of(path: Path) -> int:
@@ -142,7 +148,7 @@ def _problem(path: Path, stored: StoredFile) -> str | None:
         found = path.stat().st_size
         if found != stored.num_bytes:
             return f"{path.name} must have {stored.num_bytes} bytes, it has {found}"
-        if path.name in (META, CONFIG) and crc32_of(path) != stored.crc32:
+        if path.name in (META, CONFIG) and stored.crc32 not in (None, crc32_of(path)):
             return f"{path.name} no longer holds what was written (its checksum differs)"
     except OSError as error:
         return f"{path.name}: {error.strerror}"

@@ -41,13 +41,24 @@ class Content:
         return replace(self, parts=tuple(parts))
 
 
-def write_checkpoint(save: Path, content: Content, retention: Retention, group: Group) -> None:
+@dataclass(frozen=True)
+class Destination:
+    """Where checkpoints go, and how."""
+
+    save: Path
+    retention: Retention = Retention()
+    checksums: bool = False
+    """Whether to compute and store the checksum of each shard."""
+
+
+def write_checkpoint(destination: Destination, content: Content, group: Group) -> None:
     """Write and publish a checkpoint; a collective of ``group``.
 
     Raises the same :class:`CheckpointError` on every rank if any rank cannot write. Nothing is left of the attempt
     then, and earlier checkpoints are as they were.
     """
     started = time.monotonic()
+    save = destination.save
     failure = (
         f"the checkpoint of iteration {content.iteration} could not be written to --save {save} "
         "(earlier ones are intact; make room or choose another directory)"
@@ -56,7 +67,8 @@ def write_checkpoint(save: Path, content: Content, retention: Retention, group: 
     first = group.rank == 0
     try:
         together(lambda: begin(temporary) if first else None, group, failure)
-        record = together(lambda: write_shard(temporary / shard_name(group.rank), content.parts), group, failure)
+        shard = temporary / shard_name(group.rank)
+        record = together(lambda: write_shard(shard, content.parts, destination.checksums), group, failure)
         records = gather_objects(record, group)
         together(lambda: _finish(temporary, content, records) if first else None, group, failure)
     except CheckpointError:
@@ -64,7 +76,7 @@ def write_checkpoint(save: Path, content: Content, retention: Retention, group: 
             discard(temporary)
         raise
     if first:
-        delete_old(save, content.iteration, retention)
+        delete_old(save, content.iteration, destination.retention)
     gigabytes = sum(record.stored.num_bytes for record in records) / 1e9
     seconds = time.monotonic() - started
     logger.info(f"saved iteration {content.iteration} to {save}: {gigabytes:.2f} GB in {seconds:.1f} s")

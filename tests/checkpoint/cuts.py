@@ -55,7 +55,7 @@ def write_checkpoint(directory: Path, pieces_by_rank, meta='{"iteration": 1}'):
     records = []
     for rank, pieces in enumerate(pieces_by_rank):
         parts = [part for piece in pieces if (part := own_part(piece))]
-        records.append(write_shard(directory / shard_name(rank), parts))
+        records.append(write_shard(directory / shard_name(rank), parts, True))
     others = {META: write_file(directory / META, meta), CONFIG: write_file(directory / CONFIG, "seed: 1\n")}
     index = build_index(records, others)
     (directory / INDEX).write_text(index.to_json())

@@ -14,8 +14,8 @@ from tests.checkpoint.states import manager_of, state
 TOOL = Path(__file__).parents[2] / "tools" / "checkpoint_inspect.py"
 
 
-def save(directory, iteration, pieces):
-    manager = manager_of(directory)
+def save(directory, iteration, pieces, checksums=True):
+    manager = manager_of(directory, verify_integrity=checksums)
     manager.save(iteration, pieces, {"consumed_samples": 40, "loss_scaler": {"scale": 2.0}}, "seed: 1\n")
     manager.close()
 
@@ -78,6 +78,9 @@ def test_a_corrupt_file_is_named(tmp_path):
     path = tmp_path / "iter_0000005" / "shard_00000.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     with pytest.raises(CheckpointError, match="is damaged: the checksums of shard_00000.safetensors differ"):
+        inspect.main([str(tmp_path), "--verify"])
+    save(tmp_path, 6, state(6), checksums=False)
+    with pytest.raises(CheckpointError, match="must have checksums to verify; it was saved without --verify-integrity"):
         inspect.main([str(tmp_path), "--verify"])
 
 

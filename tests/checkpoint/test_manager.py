@@ -246,7 +246,7 @@ def test_differences_that_are_allowed(tmp_path, caplog):
 
 
 def test_a_flipped_bit_is_refused_when_integrity_is_verified(tmp_path):
-    run_world(lambda rank, size: save_all(tmp_path, [1], rank, size), 2)
+    run_world(lambda rank, size: save_all(tmp_path, [1], rank, size, verify_integrity=True), 2)
     load_and_check(tmp_path, 1, verify_integrity=True)
     path = tmp_path / "iter_0000001" / "shard_00001.safetensors"
     data = bytearray(path.read_bytes())
@@ -260,6 +260,13 @@ def test_a_flipped_bit_is_refused_when_integrity_is_verified(tmp_path):
 
     texts = run_world(resume, 3)
     assert len(set(texts)) == 1 and "is damaged: shard_00001.safetensors no longer hold what was written" in texts[0]
+
+
+def test_a_checkpoint_without_checksums_is_told(tmp_path, caplog):
+    save_all(tmp_path, [1])
+    with caplog.at_level("WARNING", "megalite"):
+        load_and_check(tmp_path, 1, verify_integrity=True)
+    assert "iter_0000001 was saved without --verify-integrity: it has no checksums to verify" in caplog.text
 
 
 def test_a_damaged_shard_is_the_same_error_on_every_rank(tmp_path):
