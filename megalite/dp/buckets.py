@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Bucket:
-    """Flat buffers of which parameters and their ``main_grad`` are views. Elements of no parameter are zero for ever."""
+    """Flat buffers of which parameters and their ``main_grad`` are views. Elements of no parameter stay zero."""
 
     key: BucketKey
     entries: tuple[Entry, ...]

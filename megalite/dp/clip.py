@@ -24,7 +24,7 @@ def params_norm(slices: Sequence[FlatSlice], main_params: Sequence[torch.Tensor]
 
 
 def clip_coefficient(norm: float, max_norm: float) -> float:
-    """What gradients of norm ``norm`` are multiplied by so that their norm does not exceed ``max_norm``; 0: no limit."""
+    """What gradients of norm ``norm`` are multiplied by so that it does not exceed ``max_norm``; 0: no limit."""
     return min(1.0, max_norm / (norm + 1e-6)) if max_norm > 0.0 else 1.0
 
 

@@ -1,4 +1,4 @@
-"""DataParallel: what all data-parallel strategies share. A strategy adds how gradients are reduced and updates shared."""
+"""DataParallel: what all data-parallel strategies have in common."""
 
 from abc import ABC, abstractmethod
 from typing import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from megalite.parallel.group import Group
 
 
 class DataParallel(ABC):
-    """The parameters of one rank in buckets, and their way through a step.
+    """The parameters of one rank in buckets, and their way through a step. A strategy adds who updates what.
 
     A step is ``begin_step``, the micro-batches, ``finish_reduce``, an update of :meth:`slices`, ``publish``; then
     ``wait_params`` before parameters are used again.

@@ -1,7 +1,7 @@
 """One AdamW update of a flat tensor: PyTorch's fused kernel where it applies, plain torch elsewhere.
 
-Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization": the decay shrinks the parameter by lr * weight_decay
-and never enters the moments.
+Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization": the decay shrinks the parameter by
+lr * weight_decay and never enters the moments.
 """
 
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ class AdamW:
 
 
 def adamw_(param: torch.Tensor, grad: torch.Tensor, moments: tuple[torch.Tensor, torch.Tensor], at: AdamW) -> None:
-    """Update ``param`` and its ``moments`` (mean of gradients, mean of squared gradients) in place; ``grad`` is consumed.
+    """Update ``param`` and its ``moments`` (mean of gradients, mean of squared gradients) in place.
 
-    All four are of equal length, on one device, and float32 or float64.
+    All four are of equal length, on one device, and float32 or float64. ``grad`` is overwritten.
     """
     if _fused is not None and param.dtype == torch.float32:
         _fused_update(param, grad, moments, at)

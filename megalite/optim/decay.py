@@ -17,7 +17,7 @@ class WeightDecay:
 
     @staticmethod
     def from_config(optimizer: OptimizerConfig, training: TrainingConfig) -> "WeightDecay":
-        """The curve that the flags describe; it spans the whole training. ``training.global_batch_size`` must be resolved."""
+        """The curve that the flags describe, over the whole training; the global batch size must be resolved."""
         if optimizer.weight_decay_incr_style == "constant":
             return WeightDecay(optimizer.weight_decay, optimizer.weight_decay, "constant", 0)
         start, end = optimizer.start_weight_decay, optimizer.end_weight_decay

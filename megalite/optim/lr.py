@@ -46,8 +46,9 @@ class LearningRate:
             warmup = _samples(optimizer.lr_warmup_samples or None, optimizer.lr_warmup_iters, training)
         if decay <= warmup:
             raise ConfigError(
-                f"the learning-rate warm-up ({warmup:g} samples) must end before the decay does ({decay} samples): lower "
-                "--lr-warmup-iters, --lr-warmup-samples or --lr-warmup-fraction, or raise --lr-decay-iters or --lr-decay-samples."
+                f"the learning-rate warm-up ({warmup:g} samples) must end before the decay does ({decay} samples): "
+                "lower --lr-warmup-iters, --lr-warmup-samples or --lr-warmup-fraction, or raise --lr-decay-iters or "
+                "--lr-decay-samples."
             )
         return LearningRate(
             max_lr=optimizer.lr,

@@ -1,4 +1,4 @@
-"""What an update rule is. Every file of ``optim/rules`` defines a class ``Rule`` that meets one of the two protocols."""
+"""What an update rule is: every file of ``optim/rules`` defines a class ``Rule`` that meets one of two protocols."""
 
 from dataclasses import dataclass
 from typing import Generator, Literal, Mapping, Protocol
@@ -21,7 +21,7 @@ class Step:
     lr: float
     weight_decay: float
     grad_factor: float = 1.0
-    """The gradient of the update is ``grad * grad_factor``: one over the number of tokens, loss scale and clipping in one."""
+    """The gradient of the update is ``grad * grad_factor``: number of tokens, loss scale and clipping in one."""
 
 
 class ElementRule(Protocol):

@@ -1,7 +1,7 @@
 """Loss scaling: gradients of float16 activations must not vanish. The scale is undone in the update's ``grad_factor``.
 
-The rules of the dynamic scale are Megatron-LM's. Every rank makes the same decisions, for it is told of overflows by the
-global gradient norm, which is equal on all ranks.
+The rules of the dynamic scale are Megatron-LM's. Every rank makes the same decisions, for it is told of overflows by
+the global gradient norm, which is equal on all ranks.
 """
 
 from dataclasses import dataclass
@@ -56,9 +56,9 @@ class ConstantScale:
 
 
 class DynamicScale:
-    """Doubles after ``window`` finite steps in a row, halves on each overflow once ``hysteresis`` of them have been seen.
+    """Doubles after ``window`` finite steps in a row; halves on the ``hysteresis``-th overflow and each one after it.
 
-    The count of tolerated overflows starts anew only when the scale doubles, not on a finite step.
+    The count of overflows starts anew only when the scale doubles, not on a finite step.
     """
 
     def __init__(self, scale: float, min_scale: float, window: int, hysteresis: int):
@@ -91,7 +91,7 @@ class DynamicScale:
     def _shrink(self) -> None:
         if self.scale <= self._min_scale:
             raise NumericsError(
-                f"gradients must be finite at the smallest loss scale (min_loss_scale {self._min_scale:g}); they overflowed at "
-                f"scale {self.scale:g}: the training diverges (lower --lr, check the data), or use --bf16."
+                f"gradients must be finite at the smallest loss scale (min_loss_scale {self._min_scale:g}); they "
+                f"overflowed at scale {self.scale:g}: the training diverges. Lower --lr, check the data, or use --bf16."
             )
         self.scale = max(self.scale / 2.0, self._min_scale)

@@ -53,7 +53,7 @@ class FlatSlice:
 
     @property
     def owned(self) -> tuple[int, int]:
-        """The range that this rank alone answers for: the share, unless another stage has the first copy of a tied parameter."""
+        """The range that this rank alone answers for: the share, unless another stage has the first tied copy."""
         return (0, 0) if any(spec.tie_copy for spec in self.specs) else self.share
 
     def owned_segments(self) -> list[Segment]:

@@ -20,6 +20,12 @@ class _Tensor:
     owned: tuple[int, int]
     """The range of ``part.param`` that this rank answers for."""
 
+    @property
+    def owns_first(self) -> bool:
+        """Whether the first element of the whole parameter is owned: such a rank writes what all hold."""
+        start, stop = self.owned
+        return start < stop and self.part.start + start == 0 and not any(self.part.spec.box.offset)
+
 
 class TensorUpdate:
     """The state of a tensor rule, parameter by parameter.
@@ -45,18 +51,22 @@ class TensorUpdate:
                 answers = whole.split([sums.numel() for sums in partial])
 
     def entries(self, owned_only: bool) -> Iterator[StateEntry]:
-        """The state, under its names. Factors are written by the rank that answers for the parameter's first element."""
+        """The state, under its names."""
         for tensor in self._tensors:
             part = tensor.part
             start, stop = tensor.owned if owned_only else (0, part.param.numel())
-            for slot in self._rule.slots(part.spec):
-                if start < stop:
-                    yield StateEntry(slot, part.spec, part.start + start, part.start + stop, part.state[slot][start:stop])
-            if not owned_only or (start < stop and part.start + start == 0 and not any(part.spec.box.offset)):
-                for slot, shape in self._rule.factors(part.spec).items():
-                    spec = replace(part.spec, global_shape=shape, box=Box.whole(shape))
-                    factor = part.state[slot].view(-1)
-                    yield StateEntry(slot, spec, 0, factor.numel(), factor)
+            if start < stop:
+                for slot in self._rule.slots(part.spec):
+                    values = part.state[slot][start:stop]
+                    yield StateEntry(slot, part.spec, part.start + start, part.start + stop, values)
+            if not owned_only or tensor.owns_first:
+                yield from self._factor_entries(part)
+
+    def _factor_entries(self, part: TensorPart) -> Iterator[StateEntry]:
+        for slot, shape in self._rule.factors(part.spec).items():
+            spec = replace(part.spec, global_shape=shape, box=Box.whole(shape))
+            factor = part.state[slot].view(-1)
+            yield StateEntry(slot, spec, 0, factor.numel(), factor)
 
 
 def _advance(updates: list[Sums], answers: Sequence[torch.Tensor | None]) -> tuple[list[Sums], list[torch.Tensor]]:
@@ -79,7 +89,8 @@ def _tensor(rule: TensorRule, part: Part, spec: ParamSpec) -> _Tensor:
     state = {slot: torch.zeros_like(param) for slot in rule.slots(spec)}
     state |= {slot: param.new_zeros(shape) for slot, shape in rule.factors(spec).items()}
     share, owned = (_within(segment, bounds) for bounds in (part.slice.share, part.slice.owned))
-    return _Tensor(TensorPart(spec, segment.start, param, part.slice.grad[at], slice(*share), state), part.slice.decay, owned)
+    tensor_part = TensorPart(spec, segment.start, param, part.slice.grad[at], slice(*share), state)
+    return _Tensor(tensor_part, part.slice.decay, owned)
 
 
 def _within(segment: Segment, bounds: tuple[int, int]) -> tuple[int, int]:

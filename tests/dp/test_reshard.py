@@ -29,7 +29,8 @@ def save(rank, world, mesh, name, rule):
 def whole_tensors(ranks):
     params, state = {}, {}
     for spec, values in (piece for rank_params, _ in ranks for piece in rank_params):
-        params.setdefault(spec.name, torch.full(spec.global_shape, torch.nan, dtype=values.dtype))[box_of(spec)] = values
+        whole = params.setdefault(spec.name, torch.full(spec.global_shape, torch.nan, dtype=values.dtype))
+        whole[box_of(spec)] = values
     for slot, spec, start, values in (entry for _, entries in ranks for entry in entries):
         whole = state.setdefault((slot, spec.name), torch.full(spec.global_shape, torch.nan, dtype=values.dtype))
         local = whole[box_of(spec)].flatten()

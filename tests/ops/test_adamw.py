@@ -13,9 +13,7 @@ def train(update, dtype, factor, steps=20, size=1003):
     grads = torch.randn(steps, size, dtype=torch.float64, generator=generator).to(dtype)
     param, moments = start.to(dtype), (torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype))
     truth = torch.nn.Parameter(start.to(dtype).double())
-    optimizer = torch.optim.AdamW(
-        [truth], lr=NUMBERS["lr"], betas=(0.9, 0.95), eps=NUMBERS["eps"], weight_decay=NUMBERS["weight_decay"], foreach=False
-    )
+    optimizer = torch.optim.AdamW([truth], lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, foreach=False)
     for step in range(1, steps + 1):
         update(param, grads[step - 1].clone(), moments, AdamW(**NUMBERS, step=step, grad_factor=factor))
         truth.grad = grads[step - 1].double() * factor

@@ -15,7 +15,8 @@ Step = Callable[[], object]
 
 
 def adam(param: torch.nn.Parameter, weight_decay: float) -> Step:
-    return torch.optim.AdamW([param], lr=LR, betas=(BETA1, BETA2), eps=EPS, weight_decay=weight_decay, foreach=False).step
+    betas = (BETA1, BETA2)
+    return torch.optim.AdamW([param], lr=LR, betas=betas, eps=EPS, weight_decay=weight_decay, foreach=False).step
 
 
 def sgd(param: torch.nn.Parameter, weight_decay: float) -> Step:

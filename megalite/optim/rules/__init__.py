@@ -1,1 +1,1 @@
-"""Update rules; the directory is the registry of ``--optimizer``. Each file defines ``Rule`` (see ``optim/rule.py``)."""
+"""Update rules: the registry of ``--optimizer``. Each file defines a class ``Rule`` (see ``optim/rule.py``)."""

@@ -2,7 +2,8 @@
 
 A parameter of more than two dims is a matrix of all its dims but the last, by the last. Step sizes are relative to the
 parameter's own scale: ``lr * max(eps_scale, RMS(param))``. The paper's own schedule, min(0.01, 1/sqrt(t)), is
-``--lr 0.01 --lr-warmup-init 0.01 --lr-warmup-iters 10000 --lr-decay-style inverse-square-root``. Weight decay is decoupled.
+``--lr 0.01 --lr-warmup-init 0.01 --lr-warmup-iters 10000 --lr-decay-style inverse-square-root``. Weight decay is
+decoupled.
 """
 
 import math
