@@ -5,22 +5,27 @@ median is reported. Memory is the peak of each contestant's own process.
 """
 
 import multiprocessing
+import os
 import random
 import statistics
+import tempfile
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Callable, Mapping
 
+import torch
+import torch.distributed as dist
+
 from megalite.train.memory import peak_rss_bytes
 
-Contestant = Callable[[], Callable[[], Any]]
-"""Called in its own process: prepares, and returns the function that is timed. Must be picklable."""
+Contestant = Callable[[int, int], Callable[[], Any]]
+"""Called in its own process with (rank, world size): prepares, and returns the function that is timed. Must be picklable."""
 
 
 @dataclass
 class Result:
-    """Seconds of each timed turn, and the peak resident memory, of one contestant."""
+    """Seconds of each timed turn, and the peak resident memory of the largest rank, of one contestant."""
 
     seconds: list[float] = field(default_factory=list)
     peak_bytes: int = 0
@@ -31,11 +36,52 @@ class Result:
         return statistics.median(self.seconds)
 
 
-def _serve(contestant: Contestant, threads: int, pipe: Connection) -> None:
-    import torch
+class _World:
+    """The processes of one contestant, joined by gloo where there are several."""
 
+    def __init__(self, contestant: Contestant, world_size: int, threads: int):
+        context = multiprocessing.get_context("spawn")
+        self._directory = tempfile.TemporaryDirectory(prefix="race-")
+        self._pipes: list[Connection] = []
+        self._workers = []
+        for rank in range(world_size):
+            ours, theirs = context.Pipe()
+            place = (rank, world_size, f"{self._directory.name}/store")
+            worker = context.Process(target=_serve, args=(contestant, place, threads, theirs), daemon=True)
+            worker.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._workers.append(worker)
+        self._receive()
+
+    def turn(self) -> tuple[float, Any]:
+        """Seconds until the last rank is done, and what rank 0 returned."""
+        for pipe in self._pipes:
+            pipe.send("go")
+        outcomes = self._receive()
+        return max(seconds for seconds, _ in outcomes), outcomes[0][1]
+
+    def stop(self) -> int:
+        """End the processes; returns the peak memory of the largest."""
+        for pipe in self._pipes:
+            pipe.send("stop")
+        peak = max(self._receive())
+        for worker in self._workers:
+            worker.join()
+        self._directory.cleanup()
+        return peak
+
+    def _receive(self) -> list:
+        return [pipe.recv() for pipe in self._pipes]
+
+
+def _serve(contestant: Contestant, place: tuple[int, int, str], threads: int, pipe: Connection) -> None:
+    rank, world_size, store = place
     torch.set_num_threads(threads)
-    turn = contestant()
+    if world_size > 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group("gloo", store=dist.FileStore(store, world_size), rank=rank, world_size=world_size)
+    turn = contestant(rank, world_size)
     pipe.send("ready")
     while pipe.recv() == "go":
         started = time.perf_counter()
@@ -44,33 +90,21 @@ def _serve(contestant: Contestant, threads: int, pipe: Connection) -> None:
     pipe.send(peak_rss_bytes())
 
 
-def race(contestants: Mapping[str, Contestant], rounds: int, warmup: int = 2, threads: int = 2) -> dict[str, Result]:
-    """Time every contestant for ``rounds`` turns after ``warmup`` untimed ones; one runs at a time."""
-    context = multiprocessing.get_context("spawn")
-    pipes: dict[str, Connection] = {}
-    workers = []
-    for name, contestant in contestants.items():
-        ours, theirs = context.Pipe()
-        worker = context.Process(target=_serve, args=(contestant, threads, theirs), daemon=True)
-        worker.start()
-        theirs.close()
-        pipes[name] = ours
-        workers.append(worker)
-        ours.recv()
+def race(
+    contestants: Mapping[str, Contestant], rounds: int, warmup: int = 2, threads: int = 2, world_size: int = 1
+) -> dict[str, Result]:
+    """Time every contestant for ``rounds`` turns after ``warmup`` untimed ones; one contestant runs at a time."""
+    worlds = {name: _World(contestant, world_size, threads) for name, contestant in contestants.items()}
     results = {name: Result() for name in contestants}
     order = list(contestants)
     for number in range(warmup + rounds):
         random.Random(number).shuffle(order)
         for name in order:
-            pipes[name].send("go")
-            seconds, results[name].last_value = pipes[name].recv()
+            seconds, results[name].last_value = worlds[name].turn()
             if number >= warmup:
                 results[name].seconds.append(seconds)
-    for name, pipe in pipes.items():
-        pipe.send("stop")
-        results[name].peak_bytes = pipe.recv()
-    for worker in workers:
-        worker.join()
+    for name, world in worlds.items():
+        results[name].peak_bytes = world.stop()
     return results
 
 

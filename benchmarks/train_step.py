@@ -33,27 +33,28 @@ STYLES = {
 }
 
 
-def _tokens(config: PlainConfig) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(config.vocab_size, (MICRO_BATCH, config.seq_length + 1), generator=generator)
+def random_batch(config: PlainConfig, seed: int = 0) -> dict[str, torch.Tensor]:
+    """A micro-batch of random tokens, with every field that a model may read."""
+    generator = torch.Generator().manual_seed(seed)
+    text = torch.randint(config.vocab_size, (MICRO_BATCH, config.seq_length + 1), generator=generator)
+    return {
+        "tokens": text[:, :-1].contiguous(),
+        "labels": text[:, 1:].contiguous(),
+        "loss_mask": torch.ones(MICRO_BATCH, config.seq_length),
+        "position_ids": torch.arange(config.seq_length).repeat(MICRO_BATCH, 1),
+        "sample_ids": torch.arange(MICRO_BATCH),
+    }
 
 
-def plain(config: PlainConfig, bf16: bool, compiled: bool) -> Callable[[], float]:
-    """A step of plain PyTorch."""
-    torch.manual_seed(0)
-    trainer, text = PlainTrainer(config, bf16, compiled), _tokens(config)
-    return lambda: trainer.step(text[:, :-1].contiguous(), text[:, 1:].contiguous())
-
-
-def ours(config: PlainConfig, bf16: bool) -> Callable[[], float]:
-    """A step of megalite on one rank."""
+def our_config(config: PlainConfig, bf16: bool) -> Config:
+    """The run that equals the plain trainer's."""
     model = ModelConfig(
         num_layers=config.num_layers,
         hidden_size=config.hidden_size,
         num_attention_heads=config.num_heads,
         seq_length=config.seq_length,
     )
-    run = Config(model=model).replace(
+    return Config(model=model).replace(
         vocab_size=config.vocab_size,
         micro_batch_size=MICRO_BATCH,
         global_batch_size=MICRO_BATCH,
@@ -66,15 +67,20 @@ def ours(config: PlainConfig, bf16: bool) -> Callable[[], float]:
         bf16=bf16,
         **STYLES[config.style],
     )
+
+
+def plain(config: PlainConfig, bf16: bool, compiled: bool, rank: int, world_size: int) -> Callable[[], float]:
+    """A step of plain PyTorch."""
+    torch.manual_seed(0)
+    trainer, batch = PlainTrainer(config, bf16, compiled), random_batch(config)
+    return lambda: trainer.step(batch["tokens"], batch["labels"])
+
+
+def ours(config: PlainConfig, bf16: bool, rank: int, world_size: int) -> Callable[[], float]:
+    """A step of megalite on one rank."""
+    run = our_config(config, bf16)
     engine = build_engine(run, ParallelContext.single())
-    scaler, text = make_scaler(run.training), _tokens(config)
-    batch = {
-        "tokens": text[:, :-1].contiguous(),
-        "labels": text[:, 1:].contiguous(),
-        "loss_mask": torch.ones(MICRO_BATCH, config.seq_length),
-        "position_ids": torch.arange(config.seq_length).repeat(MICRO_BATCH, 1),
-        "sample_ids": torch.arange(MICRO_BATCH),
-    }
+    scaler, batch = make_scaler(run.training), random_batch(config)
     return lambda: train_step(engine, scaler, [batch], lr=3e-4, weight_decay=0.1).loss
 
 
