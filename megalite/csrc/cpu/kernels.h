@@ -18,4 +18,16 @@ void layer_norm_backward(void* dx, float* dweight, float* dbias, float* partial,
                          const void* x, const void* weight, const float* mean, const float* scale, int64_t rows,
                          int64_t cols, int64_t blocks, int dtype);
 
+// Activations of [rows, cols] + bias [cols] (may be null; then so are `dbias` and `partial` [blocks, cols]). For SwiGLU,
+// `x` and its bias are 2 * cols wide, gate then up, and `partial` is [blocks, 2 * cols].
+void bias_gelu_forward(void* y, const void* x, const void* bias, int64_t rows, int64_t cols, int dtype);
+void bias_gelu_backward(void* dx, float* dbias, float* partial, const void* dy, const void* x, const void* bias,
+                        int64_t rows, int64_t cols, int64_t blocks, int dtype);
+void squared_relu_forward(void* y, const void* x, const void* bias, int64_t rows, int64_t cols, int dtype);
+void squared_relu_backward(void* dx, float* dbias, float* partial, const void* dy, const void* x, const void* bias,
+                           int64_t rows, int64_t cols, int64_t blocks, int dtype);
+void swiglu_forward(void* y, const void* x, const void* bias, int64_t rows, int64_t cols, int dtype);
+void swiglu_backward(void* dx, float* dbias, float* partial, const void* dy, const void* x, const void* bias,
+                     int64_t rows, int64_t cols, int64_t blocks, int dtype);
+
 }  // namespace megalite::MEGALITE_ISA

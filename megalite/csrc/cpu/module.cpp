@@ -24,14 +24,22 @@ namespace {
 // share, few enough that summing them costs nothing.
 constexpr int kRowBlocks = 64;
 
-#define MEGALITE_BIND(isa)                                    \
-  py::module_ m = native.def_submodule("cpu_" #isa);          \
-  m.attr("ISA") = #isa;                                       \
-  m.attr("ROW_BLOCKS") = kRowBlocks;                          \
-  m.def("rms_norm_forward", raw(&isa::rms_norm_forward));     \
-  m.def("rms_norm_backward", raw(&isa::rms_norm_backward));   \
-  m.def("layer_norm_forward", raw(&isa::layer_norm_forward)); \
-  m.def("layer_norm_backward", raw(&isa::layer_norm_backward)); \
+#define MEGALITE_DEFINE(name) m.def(#name, raw(&name))
+#define MEGALITE_BIND(isa)                     \
+  using namespace isa;                         \
+  py::module_ m = native.def_submodule("cpu_" #isa); \
+  m.attr("ISA") = #isa;                        \
+  m.attr("ROW_BLOCKS") = kRowBlocks;           \
+  MEGALITE_DEFINE(rms_norm_forward);           \
+  MEGALITE_DEFINE(rms_norm_backward);          \
+  MEGALITE_DEFINE(layer_norm_forward);         \
+  MEGALITE_DEFINE(layer_norm_backward);        \
+  MEGALITE_DEFINE(bias_gelu_forward);          \
+  MEGALITE_DEFINE(bias_gelu_backward);         \
+  MEGALITE_DEFINE(squared_relu_forward);       \
+  MEGALITE_DEFINE(squared_relu_backward);      \
+  MEGALITE_DEFINE(swiglu_forward);             \
+  MEGALITE_DEFINE(swiglu_backward);            \
   return m;
 
 py::module_ bind_generic(py::module_& native) { MEGALITE_BIND(generic) }

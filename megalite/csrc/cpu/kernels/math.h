@@ -5,38 +5,53 @@
 
 namespace megalite::MEGALITE_ISA {
 
-// 2^n for integers -150 <= n <= 128 times x, through subnormals: in two steps, as 2^n alone may not be a float.
-inline Vec scale_by_power(Vec x, IntVec n) {
-  IntVec half = n >> 1;
-  Vec first = bit_cast<Vec>((half + 127) << 23);
-  Vec second = bit_cast<Vec>((n - half + 127) << 23);
-  return x * first * second;
+// x * 2^n for whole n, -150 <= n <= 128; through subnormals, and to infinity.
+#if defined(__AVX512F__)
+inline Vec scale_by_power(Vec x, Vec n) {
+  return bit_cast<Vec>(_mm512_scalef_ps(bit_cast<__m512>(x), bit_cast<__m512>(n)));
 }
+#else
+// In two steps, as 2^n alone may not be a normal float.
+inline Vec scale_by_power(Vec x, Vec n) {
+  IntVec power = __builtin_convertvector(n, IntVec);
+  IntVec half = power >> 1;
+  return x * bit_cast<Vec>((half + 127) << 23) * bit_cast<Vec>((power - half + 127) << 23);
+}
+#endif
 
-// Cody and Waite's range reduction and the minimax polynomial of the Cephes library. NaN stays NaN, exp(-inf) is 0.
+// Cody and Waite's range reduction and the minimax polynomial of the Cephes library. NaN stays NaN; exp(-inf) is 0.
 inline Vec exp(Vec x) {
-  x = select(x < -104.0f, splat(-104.0f), x);
-  x = select(x > 89.0f, splat(89.0f), x);
-  const float shift = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low bits
-  Vec shifted = x * 1.44269504f + shift;
-  IntVec n = bit_cast<IntVec>(shifted) - bit_cast<IntVec>(splat(shift));
-  Vec whole = shifted - shift;
-  Vec r = x - whole * 0.693359375f;
-  r = r - whole * -2.12194440e-4f;
+  x = min(splat(89.0f), max(splat(-104.0f), x));
+  const float shift = 0x1.8p23f;  // adding it rounds to a whole number
+  Vec n = x * 1.44269504f + shift - shift;
+  Vec r = x - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
   Vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  return scale_by_power(p * (r * r) + r + 1.0f, n);
+  return scale_by_power(p * (r * r) + (r + 1.0f), n);
 }
 
-inline Vec sigmoid(Vec x) { return 1.0f / (1.0f + exp(-x)); }
+// 1 / x for x in [1, 2^126]
+#if defined(__AVX512F__)
+inline Vec reciprocal(Vec x) {
+  Vec y = bit_cast<Vec>(_mm512_rcp14_ps(bit_cast<__m512>(x)));
+  return y + y * (1.0f - x * y);
+}
+#else
+inline Vec reciprocal(Vec x) { return 1.0f / x; }
+#endif
 
-// Newton's step on sqrt's operand order does not matter here: lanes are independent square roots.
-inline Vec sqrt(Vec x) {
-  for (int lane = 0; lane < kLanes; ++lane) x[lane] = __builtin_sqrtf(x[lane]);
-  return x;
+// 1 / (1 + exp(-x)), and one minus it without cancellation. NaN stays NaN; 0 where the value would be subnormal.
+struct Sigmoid {
+  Vec value, rest;
+};
+inline Sigmoid sigmoid(Vec x) {
+  Vec e = exp(max(splat(-87.0f), min(splat(87.0f), -x)));
+  Vec value = select(x < -87.0f, Vec{}, reciprocal(1.0f + e));
+  return {value, e * value};
 }
 
 }  // namespace megalite::MEGALITE_ISA

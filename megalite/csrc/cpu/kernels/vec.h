@@ -36,11 +36,19 @@ inline To bit_cast(From from) {
 
 inline Vec splat(float value) { return value - Vec{}; }
 
-inline Vec select(IntVec condition, Vec yes, Vec no) {
-  return bit_cast<Vec>((condition & bit_cast<IntVec>(yes)) | (~condition & bit_cast<IntVec>(no)));
-}
+inline Vec select(IntVec condition, Vec yes, Vec no) { return condition ? yes : no; }
 
+// The larger (smaller) one; b if either is NaN, as the instructions do.
+#if defined(__AVX512F__)
+inline Vec max(Vec a, Vec b) { return bit_cast<Vec>(_mm512_max_ps(bit_cast<__m512>(a), bit_cast<__m512>(b))); }
+inline Vec min(Vec a, Vec b) { return bit_cast<Vec>(_mm512_min_ps(bit_cast<__m512>(a), bit_cast<__m512>(b))); }
+#elif defined(__AVX2__)
+inline Vec max(Vec a, Vec b) { return bit_cast<Vec>(_mm256_max_ps(bit_cast<__m256>(a), bit_cast<__m256>(b))); }
+inline Vec min(Vec a, Vec b) { return bit_cast<Vec>(_mm256_min_ps(bit_cast<__m256>(a), bit_cast<__m256>(b))); }
+#else
 inline Vec max(Vec a, Vec b) { return select(a > b, a, b); }
+inline Vec min(Vec a, Vec b) { return select(a < b, a, b); }
+#endif
 
 // ---- bfloat16
 
@@ -55,10 +63,10 @@ inline HalfVec narrow(Vec x, Bfloat16) {
 
 // ---- float16
 
-#if defined(__AVX512F__)  // the masked forms, as the plain ones draw false warnings from GCC 12
-inline Vec widen(HalfVec bits, Float16) { return bit_cast<Vec>(_mm512_maskz_cvtph_ps(0xFFFF, bit_cast<__m256i>(bits))); }
+#if defined(__AVX512F__)
+inline Vec widen(HalfVec bits, Float16) { return bit_cast<Vec>(_mm512_cvtph_ps(bit_cast<__m256i>(bits))); }
 inline HalfVec narrow(Vec x, Float16) {
-  return bit_cast<HalfVec>(_mm512_maskz_cvtps_ph(0xFFFF, bit_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return bit_cast<HalfVec>(_mm512_cvtps_ph(bit_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 #elif defined(__AVX2__)
 inline Vec widen(HalfVec bits, Float16) { return bit_cast<Vec>(_mm256_cvtph_ps(bit_cast<__m128i>(bits))); }
