@@ -21,6 +21,7 @@ _REPLACED = ".old-"
 
 
 def iteration_name(iteration: int) -> str:
+    """Name of the directory of an iteration's checkpoint."""
     return f"iter_{iteration:07d}"
 
 
@@ -71,12 +72,12 @@ def publish(temporary: Path) -> None:
     write_file(tracker, f"{int(path.name.removeprefix('iter_'))}\n")
     tracker.replace(save / TRACKER)
     sync_directory(save)
-    _remove(replaced)
+    discard(replaced)
 
 
-def discard(temporary: Path) -> None:
-    """Drop a checkpoint that was not published; what cannot be removed now, the next save removes."""
-    shutil.rmtree(temporary, ignore_errors=True)
+def discard(path: Path) -> None:
+    """Drop an unpublished or replaced checkpoint; what cannot be removed now, the next save removes."""
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def delete(save: Path, iteration: int) -> None:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable, Sequence
 
-from megalite.checkpoint.shard import ShardRecord, StoredFile
+from megalite.checkpoint.shard import DTYPES, ShardRecord, StoredFile, dtype_name
 from megalite.errors import CheckpointError
 from megalite.state import Box
 
 INDEX = "index.json"
 FORMAT = "megalite"
 VERSION = 1
+_DTYPE_NAMES = {dtype_name(dtype) for dtype in DTYPES}
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def read_index(directory: Path) -> Index:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(
-            f"{directory} is not a complete checkpoint: it must contain {INDEX}; {_describe(directory)}."
+            f"{directory} is not a complete checkpoint: it must contain {INDEX}; {describe(directory)}."
         ) from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
@@ -135,7 +136,9 @@ def _parse(raw: dict[str, Any]) -> Index:
                 raise ValueError(f"{name} lies in {file}, which is not listed")
             if len(box.offset) != len(shape) or Box.whole(shape).intersect(box) != box:
                 raise ValueError(f"{name}: {box} is outside shape {shape}")
-        tensors[name] = StoredTensor(str(entry["dtype"]), shape, boxes)
+        if entry["dtype"] not in _DTYPE_NAMES:
+            raise ValueError(f"{name} has dtype {entry['dtype']}")
+        tensors[name] = StoredTensor(entry["dtype"], shape, boxes)
     return Index(files, tensors)
 
 
@@ -147,8 +150,8 @@ def _box(entry: dict[str, Any]) -> Box:
     return Box(tuple(map(int, entry["offset"])), tuple(map(int, entry["extent"])))
 
 
-def _describe(directory: Path) -> str:
-    """What the directory seems to be instead."""
+def describe(directory: Path) -> str:
+    """What a directory that is not a checkpoint of ours seems to be instead."""
     if not directory.is_dir():
         return "there is no such directory"
     names = sorted(entry.name for entry in directory.iterdir())

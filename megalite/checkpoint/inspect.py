@@ -53,7 +53,7 @@ def _verify(store: Store) -> None:
         raise CheckpointError(f"{store.directory} is damaged: the checksums of {', '.join(corrupt)} differ.")
     if not store.has_checksums:
         raise CheckpointError(
-            f"{store.directory} must have checksums to verify; it was saved without --verify-integrity."
+            f"{store.directory} must have been saved with checksums to be verified; it has none of its shards."
         )
     echo(f"{len(store.files)} files hold what was written")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from megalite.checkpoint.directory import TRACKER, checkpoint_path, list_iterations
-from megalite.checkpoint.index import INDEX
+from megalite.checkpoint.index import INDEX, describe
 from megalite.checkpoint.store import Store, open_store
 from megalite.errors import CheckpointError
 
@@ -54,8 +54,9 @@ def find_checkpoint(directory: Path, step: int | None = None) -> Found:
         if warnings:
             warnings.append(f"continuing from iteration {iteration} instead")
         return Found(store, tuple(warnings))
+    found = warnings if iterations else [describe(directory)]
     raise CheckpointError(
-        f"{directory} must contain a complete checkpoint; " + "; ".join(warnings) + _offer(directory, iterations)
+        f"{directory} must contain a complete checkpoint: {'; '.join(found)}.{_offer(directory, iterations)}"
     )
 
 

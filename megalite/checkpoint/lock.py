@@ -1,6 +1,5 @@
 """The lock of a --save directory: one job writes to it at a time."""
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -21,7 +20,7 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path):
-        self._descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._descriptor: int | None = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             # A record lock rather than flock: forked data-loading workers do not inherit it, so that one which
             # outlives a killed job by some seconds does not keep its restart out.
@@ -42,5 +41,6 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Let other jobs write; the file stays."""
-        with contextlib.suppress(OSError):
+        if self._descriptor is not None:
             os.close(self._descriptor)
+            self._descriptor = None

@@ -42,7 +42,10 @@ class CheckpointManager:
     def _claim(self) -> DirectoryLock:
         save = Path(self._config.save)
         save.mkdir(parents=True, exist_ok=True)
-        return DirectoryLock(save)
+        lock = DirectoryLock(save)
+        if not self._continues_its_own and not is_fresh(save):
+            logger.warning(f"--save {save} holds checkpoints already: to continue that run, give --load {save} as well")
+        return lock
 
     def save(self, iteration: int, pieces: Iterable[Piece], meta: dict[str, Any], config_yaml: str) -> None:
         """Write a checkpoint of what all ranks' pieces hold now. One of the same iteration is replaced.
@@ -87,10 +90,13 @@ class CheckpointManager:
         --exit-on-missing-checkpoint is not set.
         """
         load, step = Path(self._config.load), self._config.ckpt_step
-        if self._may_start_fresh() and all(gather_objects(is_fresh(load), self._group)):
+        failure = f"--load {load} cannot be read"
+        may_be_missing = self._continues_its_own and step is None and not self._config.exit_on_missing_checkpoint
+        fresh = together(lambda: is_fresh(load), self._group, failure)
+        if may_be_missing and all(gather_objects(fresh, self._group)):
             logger.info(f"no checkpoint in {load} yet: starting from the beginning")
             return None
-        found, problem = attempt(lambda: find_checkpoint(load, step), f"--load {load} cannot be read")
+        found, problem = attempt(lambda: find_checkpoint(load, step), failure)
         outcomes = gather_objects(problem if found is None else found.identity, self._group)
         if len(set(outcomes)) > 1:
             raise shared_error(f"all ranks must load the same checkpoint; in --load they find:\n{by_rank(outcomes)}")
@@ -104,14 +110,14 @@ class CheckpointManager:
         logger.info(f"loading iteration {found.store.meta['iteration']} from {found.store.directory}")
         return found.store
 
-    def _may_start_fresh(self) -> bool:
-        config = self._config
-        same = config.save is not None and Path(config.save).resolve() == Path(config.load).resolve()
-        return same and config.ckpt_step is None and not config.exit_on_missing_checkpoint
+    @property
+    def _continues_its_own(self) -> bool:
+        save, load = self._config.save, self._config.load
+        return None not in (save, load) and Path(save).resolve() == Path(load).resolve()
 
     def _verify(self, store: Store) -> None:
         if not store.has_checksums and self._group.rank == 0:
-            logger.warning(f"{store.directory} was saved without --verify-integrity: it has no checksums to verify")
+            logger.warning(f"{store.directory} was saved without checksums: only sizes can be verified")
         own_files = store.files[self._group.rank :: self._group.size]
         corrupt = together(lambda: store.corrupt_files(own_files), self._group, f"{store.directory} cannot be read")
         names = sorted(name for names in gather_objects(corrupt, self._group) for name in names)

@@ -32,6 +32,9 @@ class Piece:
         assert tuple(self.tensor.shape) == self.box.extent, (
             f"{self.name}: a tensor of shape {tuple(self.tensor.shape)} cannot hold box {self.box}"
         )
+        assert self.box.numel == 0 or Box.whole(self.global_shape).intersect(self.box) == self.box, (
+            f"{self.name}: box {self.box} is outside shape {self.global_shape}"
+        )
         assert 0 <= self.replica < self.num_replicas, f"{self.name}: replica {self.replica} of {self.num_replicas}"
 
     def rows(self, start: int, stop: int) -> "Piece":

@@ -45,6 +45,7 @@ class ShardRecord:
 
 
 def shard_name(rank: int) -> str:
+    """Name of the file that a rank writes."""
     return f"shard_{rank:05d}.safetensors"
 
 

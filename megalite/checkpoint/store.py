@@ -140,7 +140,16 @@ def open_store(directory: Path) -> Store:
     problems += [f"{INDEX} does not list {name}" for name in (META, CONFIG) if name not in index.files]
     if problems:
         raise CheckpointError(f"{directory} is not a complete checkpoint: {'; '.join(problems)}.")
-    return Store(directory, index, json.loads((directory / META).read_text(encoding="utf-8")))
+    return Store(directory, index, _read_meta(directory / META))
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        int(meta["iteration"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} must be a JSON object with the iteration: it is damaged ({error!r}).") from error
+    return meta
 
 
 def _problem(path: Path, stored: StoredFile) -> str | None:

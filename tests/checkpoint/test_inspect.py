@@ -80,7 +80,7 @@ def test_a_corrupt_file_is_named(tmp_path):
     with pytest.raises(CheckpointError, match="is damaged: the checksums of shard_00000.safetensors differ"):
         inspect.main([str(tmp_path), "--verify"])
     save(tmp_path, 6, state(6), checksums=False)
-    with pytest.raises(CheckpointError, match="must have checksums to verify; it was saved without --verify-integrity"):
+    with pytest.raises(CheckpointError, match="must have been saved with checksums to be verified"):
         inspect.main([str(tmp_path), "--verify"])
 
 

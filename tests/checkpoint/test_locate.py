@@ -1,11 +1,9 @@
-import json
-
 import pytest
 
 from megalite.checkpoint.directory import TRACKER
 from megalite.checkpoint.locate import find_checkpoint
 from megalite.errors import CheckpointError
-from tests.checkpoint.states import load_and_check, manager_of, save_all, world_group
+from tests.checkpoint.states import load_and_check, manager_of, save_all, step_down, world_group
 from tests.harness import run_world
 
 SHARD = "shard_00000.safetensors"
@@ -63,7 +61,7 @@ def test_an_incomplete_newest_one_is_skipped_and_named(save, caplog):
 
 def test_a_later_checkpoint_than_the_tracked_one_is_offered_but_not_taken(save):
     (save / TRACKER).write_text("5")
-    message = r"must contain a complete checkpoint; skipped iteration 5: .* Complete ones: --ckpt-step 10, 20\."
+    message = r"must contain a complete checkpoint: skipped iteration 5: .* Complete ones: --ckpt-step 10, 20\."
     with pytest.raises(CheckpointError, match=message):
         find_checkpoint(save)
 
@@ -97,11 +95,22 @@ def test_a_single_checkpoint_may_be_named_itself(save):
 def test_a_missing_directory_or_an_empty_one_is_an_error(tmp_path):
     with pytest.raises(CheckpointError, match="--load: .*/nowhere must be a directory with checkpoints"):
         manager_of(None, load=tmp_path / "nowhere").resume()
-    with pytest.raises(CheckpointError, match=rf"--load: .* must contain a complete checkpoint; .*{TRACKER} cannot"):
+    with pytest.raises(CheckpointError, match=r"--load: .* must contain a complete checkpoint: it is empty\."):
         manager_of(None, load=tmp_path).resume()
     (tmp_path / "f").write_text("")
     with pytest.raises(CheckpointError, match="/f must be a directory"):
         manager_of(None, load=tmp_path / "f").resume()
+
+
+@pytest.mark.parametrize("names, message", [
+    (["config.json", "model.safetensors"], "it looks like a Hugging Face model directory"),
+    (["iter_0000005/mp_rank_00"], "skipped iteration 5: .* it looks like a checkpoint of Megatron-LM's torch format"),
+])
+def test_checkpoints_of_other_programs_are_recognised(tmp_path, names, message):
+    for name in names:
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=f"must contain a complete checkpoint: .*{message}"):
+        find_checkpoint(tmp_path)
 
 
 def test_a_job_starts_fresh_only_in_its_own_directory_and_only_the_first_time(tmp_path):
@@ -116,7 +125,7 @@ def test_a_job_starts_fresh_only_in_its_own_directory_and_only_the_first_time(tm
     save_all(save, [10])
     assert manager_of(save, load=save).resume().meta["iteration"] == 10
     (save / "iter_0000010" / SHARD).unlink()
-    with pytest.raises(CheckpointError, match="must contain a complete checkpoint; skipped iteration 10"):
+    with pytest.raises(CheckpointError, match="must contain a complete checkpoint: skipped iteration 10"):
         manager_of(save, load=save).resume()
 
 
@@ -141,10 +150,31 @@ def test_ranks_that_find_different_checkpoints_list_them(tmp_path):
     assert texts[0] == texts[1] and "must contain a complete checkpoint" in texts[0] and "iteration 20 in" in texts[0]
 
 
-def test_a_load_directory_that_cannot_be_read(save):
+def test_an_index_that_cannot_be_read_is_an_incomplete_checkpoint(save):
     index = save / "iter_0000020" / "index.json"
-    raw = json.loads(index.read_text())
     index.unlink()
     index.mkdir()
     found = find_checkpoint(save)
-    assert iteration_of(found) == 10 and "index.json cannot be read: Is a directory" in found.warnings[0] and raw
+    assert iteration_of(found) == 10 and "index.json cannot be read: Is a directory" in found.warnings[0]
+
+
+def resume_without_the_right_to(rank, world_size, load):
+    step_down()
+    with pytest.raises(CheckpointError) as caught:
+        manager_of(None, world_group(rank, world_size), load=load).resume()
+    return str(caught.value)
+
+
+def test_a_load_directory_that_may_not_be_read(public_directory):
+    public_directory.chmod(0)
+    texts = run_world(resume_without_the_right_to, 2, public_directory)
+    assert texts[0] == texts[1] and texts[0].startswith(f"--load {public_directory} cannot be read: ")
+    assert "Permission denied" in texts[0]
+
+
+def test_a_job_that_would_write_over_another_run_is_warned(save, caplog):
+    with caplog.at_level("WARNING", "megalite"):
+        manager_of(save, load=save).close()
+        assert not caplog.text
+        manager_of(save).close()
+    assert f"--save {save} holds checkpoints already: to continue that run, give --load {save} as well" in caplog.text

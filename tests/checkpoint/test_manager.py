@@ -1,7 +1,5 @@
 import logging
-import os
 import resource
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,19 +15,8 @@ from megalite.errors import CheckpointError
 from megalite.log import logger
 from megalite.parallel.collectives import barrier
 from megalite.state import Box
-from tests.checkpoint.states import assert_state, load_and_check, manager_of, save_all, state, world_group
+from tests.checkpoint.states import assert_state, load_and_check, manager_of, save_all, state, step_down, world_group
 from tests.harness import run_world
-
-
-@pytest.fixture
-def public_directory():
-    """A directory that every user can reach, unlike tmp_path."""
-    with tempfile.TemporaryDirectory() as parent:
-        os.chmod(parent, 0o755)
-        path = Path(parent) / "save"
-        path.mkdir()
-        yield path
-        path.chmod(0o755)
 
 
 def contents(directory):
@@ -79,12 +66,6 @@ def test_old_checkpoints_go_as_told(tmp_path):
     save_all(tmp_path, range(10, 70, 10), keep_last_checkpoints=2, save_retain_interval=30)
     assert list_iterations(tmp_path) == [30, 50, 60]
     assert not list(tmp_path.glob(".tmp-*"))
-
-
-def step_down():
-    """Give up root's rights: access rights do not bind it."""
-    if os.getuid() == 0:
-        os.setuid(65534)
 
 
 def delete_without_the_right_to(rank, world_size, save):
@@ -266,7 +247,7 @@ def test_a_checkpoint_without_checksums_is_told(tmp_path, caplog):
     save_all(tmp_path, [1])
     with caplog.at_level("WARNING", "megalite"):
         load_and_check(tmp_path, 1, verify_integrity=True)
-    assert "iter_0000001 was saved without --verify-integrity: it has no checksums to verify" in caplog.text
+    assert "iter_0000001 was saved without checksums: only sizes can be verified" in caplog.text
 
 
 def test_a_damaged_shard_is_the_same_error_on_every_rank(tmp_path):

@@ -55,6 +55,8 @@ def test_a_parameter_is_stored_without_its_padding():
 def test_a_tensor_of_another_shape_than_its_box_is_our_bug():
     with pytest.raises(AssertionError, match="cannot hold box"):
         Piece("w", (4,), Box((0,), (3,)), torch.zeros(4))
+    with pytest.raises(AssertionError, match="is outside shape"):
+        Piece("w", (4,), Box((2,), (3,)), torch.zeros(3))
 
 
 @given(st.data())

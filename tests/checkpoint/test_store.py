@@ -169,6 +169,7 @@ def test_a_file_of_another_checkpoint_is_noticed(checkpoint, tmp_path):
     (lambda raw: raw["tensors"]["w"].pop("shape"), r"an entry is not as the format has it \(KeyError\('shape'\)\)"),
     (lambda raw: raw["tensors"]["w"].update(shape=[3, 3]), "is outside shape"),
     (lambda raw: raw["tensors"]["w"]["boxes"][0].update(offset=[0], extent=[2]), "is outside shape"),
+    (lambda raw: raw["tensors"]["w"].update(dtype="float31"), "w has dtype float31"),
     (lambda raw: raw["files"].pop(SHARD), f"w lies in {SHARD}, which is not listed"),
     (lambda raw: raw["files"].update({"../x": {"bytes": 1, "crc32": "0"}}), "is not a plain file name"),
     (lambda raw: raw["files"].pop(META), "index.json does not list meta.json"),
@@ -198,6 +199,30 @@ def test_damaged_json_is_named(checkpoint):
     (checkpoint / META).write_text("x" * (checkpoint / META).stat().st_size)
     with pytest.raises(CheckpointError, match="meta.json no longer holds what was written"):
         open_store(checkpoint)
+
+
+@pytest.mark.parametrize("meta", ["x", "[]", "{}", '{"iteration": "x"}'])
+def test_meta_data_without_an_iteration(tmp_path, meta):
+    directory = write_checkpoint(tmp_path / "c", [], meta)
+    with pytest.raises(CheckpointError, match="meta.json must be a JSON object with the iteration: it is damaged"):
+        open_store(directory)
+
+
+@pytest.mark.parametrize("ranks, message", [
+    ([[Box((0, 0), (2, 3))], [Box((3, 0), (1, 3))]], "pieces of w must cover it once: 9 of 12 elements"),
+    ([[Box((0, 0), (3, 3))], [Box((2, 0), (2, 3))]], "pieces of w must cover it once: boxes .* overlap"),
+    ([[Box((0, 0), (4, 3)), Box((0, 0), (4, 3))]], "two pieces of this rank claim w@0,0"),
+])
+def test_pieces_that_do_not_make_up_a_tensor_are_never_written(tmp_path, ranks, message):
+    with pytest.raises(AssertionError, match=message):
+        write_checkpoint(tmp_path / "c", [cut("w", filled((4, 3)), boxes) for boxes in ranks])
+
+
+def test_ranks_must_agree_on_a_tensor(tmp_path):
+    halves = [cut("w", filled((4, 3), dtype), [Box((row, 0), (2, 3))])
+              for dtype, row in ((torch.float32, 0), (torch.float64, 2))]
+    with pytest.raises(AssertionError, match="w: .*float32.* on one rank, .*float64.* in shard_00001"):
+        write_checkpoint(tmp_path / "c", halves)
 
 
 @pytest.mark.parametrize("present, message", [
