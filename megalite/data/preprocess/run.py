@@ -3,7 +3,7 @@
 import signal
 import sys
 from contextlib import ExitStack, closing
-from typing import Any, Sequence
+from typing import Sequence
 
 from megalite.data.indexed import optimal_dtype
 from megalite.data.indexed_builder import IndexedDatasetBuilder
@@ -21,13 +21,8 @@ from megalite.log import echo, logger, setup_logging
 def main(arguments: Sequence[str] | None = None) -> None:
     """Body of ``tools/preprocess_data.py``."""
     setup_logging()
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C does, so that unfinished files are removed
     preprocess(parse_options(sys.argv[1:] if arguments is None else arguments))
-
-
-def _terminate(signum: int, frame: Any) -> None:
-    """End as if the program had ended itself, so that unfinished files are removed."""
-    raise SystemExit(128 + signum)
 
 
 def output_prefix(options: PreprocessOptions, key: str) -> str:
