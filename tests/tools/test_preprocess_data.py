@@ -70,13 +70,14 @@ def half_done(tmp_path):
     """A run in the middle of an input without end, which has written a part."""
     os.mkfifo(tmp_path / "pipe")
     process = subprocess.Popen(command(tmp_path / "pipe", tmp_path / "out"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    feeder = threading.Thread(target=feed, args=(tmp_path / "pipe",))
+    feeder = threading.Thread(target=feed, args=(tmp_path / "pipe",), daemon=True)
     feeder.start()
     partial = tmp_path / "out_text_document.bin.partial"
     wait_until(lambda: partial.exists() and partial.stat().st_size > 0)
     yield process
+    process.kill()
     process.wait()
-    feeder.join()
+    feeder.join(60)
 
 
 @pytest.mark.parametrize("ending, status", [(signal.SIGKILL, -9), (signal.SIGTERM, 130), (signal.SIGINT, 130)])

@@ -2,7 +2,7 @@
 
 import functools
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -101,7 +101,7 @@ class BlockEncoder:
         sequences: list[list[int]] = []
         document_sequences = np.zeros(len(documents), np.int32)
         for number, document in enumerate(documents):
-            filled = [ids for _, ids in zip(document, encoded) if ids]
+            filled = [ids for ids in islice(encoded, len(document)) if ids]
             if filled and self._settings.append_eod:
                 filled[-1].append(self._tokenizer.eod)
             sequences += filled
