@@ -2,14 +2,15 @@
 
 State: the tensors of a GPT with Adam's two moments, 500 MB in float32, in one process. All write to one directory, and
 force what they write to disk (torch.save and the copy by an fsync afterwards; torch.distributed.checkpoint does it
-itself). Before each reading, the files are dropped from the page cache. Within every round all contenders run one after
-another. "async" is the time for which a training would stop with asynchronous saving, the writing going on behind.
+itself). Before each reading, the files are dropped from the page cache. In every round all contenders run once, in
+another order. "async" is the time for which a training would stop with asynchronous saving, the writing going on behind.
 
 Prints median seconds of each, and megalite's ratio to the others within the rounds (lowest, median, highest).
 """
 
 import argparse
 import os
+import random
 import shutil
 import statistics
 import tempfile
@@ -65,6 +66,7 @@ def save_async(directory: Path, state: State, _: int) -> float:
 
 
 def _save_and_close(writer: CheckpointManager, state: State) -> float:
+    os.sync()
     started = time.perf_counter()
     writer.save(1, pieces_of(state), {}, CONFIG_YAML)
     seconds = time.perf_counter() - started
@@ -127,7 +129,12 @@ SAVES: dict[str, Callable] = {
 LOADS: dict[str, Callable] = {"megalite": load_megalite, "torch.load": load_torch, "dcp": load_dcp, "copy": load_copy}
 
 
+def _shuffled(contenders: dict[str, Callable], number: int) -> list[str]:
+    return random.Random(number).sample(sorted(contenders), len(contenders))
+
+
 def _timed(action: Callable[[], object]) -> float:
+    os.sync()  # Nobody pays for the leftovers of another.
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
@@ -149,7 +156,7 @@ def _drop_from_cache(directory: Path) -> None:
 
 def _report(title: str, rounds: list[dict[str, float]]) -> None:
     echo(title)
-    for name in rounds[0]:
+    for name in sorted(rounds[0], key="megalite".__ne__):
         line = f"  {name:<12}{statistics.median(times[name] for times in rounds):6.2f} s"
         if name != "megalite":
             ratios = sorted(times["megalite"] / times[name] for times in rounds)
@@ -170,11 +177,13 @@ def main() -> None:
         warnings.simplefilter("ignore")  # dcp mentions that there is no process group.
         for number in range(options.rounds + 1):  # The first round warms up.
             progress(f"round {number} of {options.rounds}")
-            saves.append({contender: save(Path(name), state, num_bytes) for contender, save in SAVES.items()})
+            saves.append({})
+            for contender in _shuffled(SAVES, number):
+                saves[-1][contender] = SAVES[contender](Path(name), state, num_bytes)
             loads.append({})
-            for contender, load in LOADS.items():
+            for contender in _shuffled(LOADS, number):
                 _drop_from_cache(Path(name))
-                loads[-1][contender] = load(Path(name), state)
+                loads[-1][contender] = LOADS[contender](Path(name), state)
     echo(f"{num_bytes / 1e6:.0f} MB in {len(state)} tensors, {options.rounds} rounds")
     _report("save", saves[1:])
     _report("load", loads[1:])

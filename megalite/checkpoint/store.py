@@ -118,7 +118,8 @@ class Store:
     def corrupt_files(self, files: Iterable[str]) -> list[str]:
         """Those of ``files`` whose contents no longer have the checksum that the index states. Reads them whole."""
         checksums = {name: self._index.files[name].crc32 for name in files}
-        return [name for name, crc32 in checksums.items() if crc32 not in (None, crc32_of(self.directory / name))]
+        checked = {name: crc32 for name, crc32 in checksums.items() if crc32 is not None}
+        return [name for name, crc32 in checked.items() if crc32_of(self.directory / name) != crc32]
 
 
 def crc32_of(path: Path) -> int:
