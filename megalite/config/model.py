@@ -76,6 +76,8 @@ class ModelConfig:
     attention_softmax_in_fp32: bool = False
     """Compute the softmax of the unfused attention core in float32 under --fp16 or --bf16. The fused core always
     does."""
+    fp32_residual_connection: bool = False
+    """Keep the residual stream, also between pipeline stages, in float32 under --fp16 or --bf16."""
     attention_backend: Literal["auto", "fused", "unfused"] = "auto"
     """Attention core: PyTorch's scaled_dot_product_attention (fused), explicit products and softmax (unfused), or the
     fastest one that can do what is asked (auto). Attention dropout needs the unfused core."""

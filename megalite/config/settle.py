@@ -16,6 +16,11 @@ IDLE: tuple[tuple[str, Callable[[Config], bool], str], ...] = (
     ("with --use-rope-scaling", lambda config: config.model.use_rope_scaling, "rope_scaling_factor"),
     ("with --disable-bias-linear", lambda config: config.model.disable_bias_linear, "add_qkv_bias"),
     (
+        "with --bf16 or --fp16",
+        lambda config: config.training.bf16 or config.training.fp16,
+        "fp32_residual_connection attention_softmax_in_fp32",
+    ),
+    (
         "with --fp16",
         lambda config: config.training.fp16,
         "loss_scale initial_loss_scale min_loss_scale loss_scale_window hysteresis",

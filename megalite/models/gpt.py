@@ -15,6 +15,7 @@ from megalite.nn.linear import column_parallel
 from megalite.nn.loss import vocab_parallel_cross_entropy
 from megalite.nn.norm import make_norm
 from megalite.nn.recompute import RecomputePlan
+from megalite.nn.residual import residual_dtype
 from megalite.nn.rotary import Rotary
 from megalite.nn.unit import Tensors, Unit
 from megalite.nn.vocabulary import VocabularyShard
@@ -58,9 +59,11 @@ def units(model: ModelConfig, recompute: RecomputePlan = DEFAULT_PLAN) -> list[U
 def carry_spec(
     model: ModelConfig, micro_batch_size: int, tp_size: int, sequence_parallel: bool, dtype: torch.dtype
 ) -> dict[str, TensorSpec]:
-    """What stages exchange: the hidden states, of which each rank has its part under sequence parallelism."""
+    """What stages exchange: the hidden states, of which each rank has its part under sequence parallelism.
+
+    ``dtype`` is the parameters'."""
     sequence = model.seq_length // tp_size if sequence_parallel else model.seq_length
-    return {"hidden": TensorSpec((sequence, micro_batch_size, model.hidden_size), dtype)}
+    return {"hidden": TensorSpec((sequence, micro_batch_size, model.hidden_size), residual_dtype(model, dtype))}
 
 
 def num_parameters(model: ModelConfig) -> int:
@@ -101,9 +104,10 @@ class Embedding(nn.Module):
         if model.position_embedding_type == "learned_absolute":
             self.position = PositionEmbedding("embedding.position", model.num_positions, model.hidden_size, model.init_method_std, ctx)
         self.dropout = Dropout("embedding", model.hidden_dropout, ctx)
+        self.dtype = residual_dtype(model, ctx.dtype)
 
     def forward(self, carry: Tensors, batch: Tensors) -> Tensors:
-        hidden = self.word(batch["tokens"])
+        hidden = self.word(batch["tokens"]).to(self.dtype)
         if self.position is not None:
             hidden = hidden.add_(self.position(batch["position_ids"]))
         return {**carry, "hidden": self.dropout(hidden, batch)}

@@ -13,7 +13,10 @@ from megalite.nn.unit import Tensors
 
 
 class TransformerLayer(nn.Module):
-    """x + dropout(attention(norm1(x))), then x + dropout(mlp(norm2(x))), on the carry's ``hidden`` [s_local, b, h]."""
+    """x + dropout(attention(norm1(x))), then x + dropout(mlp(norm2(x))), on the carry's ``hidden`` [s_local, b, h].
+
+    ``hidden`` keeps its dtype, which may be wider than the parameters'.
+    """
 
     def __init__(self, name: str, model: ModelConfig, ctx: LayerContext, rotary: Rotary | None, recompute_core: bool = False):
         super().__init__()
@@ -27,6 +30,6 @@ class TransformerLayer(nn.Module):
     def forward(self, carry: Tensors, batch: Tensors) -> Tensors:
         hidden = carry["hidden"]
         # The sublayers' outputs are fresh tensors that no backward needs: the residual is added into them.
-        hidden = self.attention_dropout(self.attention(self.norm1(hidden), batch), batch).add_(hidden)
-        hidden = self.mlp_dropout(self.mlp(self.norm2(hidden)), batch).add_(hidden)
+        hidden = self.attention_dropout(self.attention(self.norm1(hidden), batch), batch).to(hidden.dtype).add_(hidden)
+        hidden = self.mlp_dropout(self.mlp(self.norm2(hidden)), batch).to(hidden.dtype).add_(hidden)
         return {**carry, "hidden": hidden}

@@ -1,4 +1,8 @@
-"""Normalisation over the last dim: LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019)."""
+"""Normalisation over the last dim: LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019).
+
+A float32 input to parameters of 16 bits, as the float32 residual stream is, is normed in float32; the output has the
+parameters' dtype.
+"""
 
 from typing import Any
 
@@ -35,7 +39,8 @@ class LayerNorm(nn.Module):
         self.bias = _vector(f"{name}.bias", size, "zeros", ctx, reduce_axes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+        weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
+        return F.layer_norm(x, weight.shape, weight, bias, self.epsilon).to(self.weight.dtype)
 
 
 class RMSNorm(nn.Module):
@@ -47,7 +52,7 @@ class RMSNorm(nn.Module):
         self.weight = _vector(f"{name}.weight", size, "ones", ctx, reduce_axes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _RMSNorm.apply(x, self.weight, self.epsilon)
+        return _RMSNorm.apply(x, self.weight.to(x.dtype), self.epsilon).to(self.weight.dtype)
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:

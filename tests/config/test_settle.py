@@ -39,6 +39,10 @@ def test_the_tokenizer_of_given_files_is_named():
         ({"rotary_base": 5e5}, "rotary_base (500000.0) has an effect only with --position-embedding-type rope."),
         ({"initial_loss_scale": 65536.0, "bf16": True}, "initial_loss_scale (65536.0) has an effect only with --fp16."),
         ({"sgd_momentum": 0.5}, "sgd_momentum (0.5) has an effect only with another --optimizer than adam or lion."),
+        (
+            {"fp32_residual_connection": True},
+            "fp32_residual_connection (True) has an effect only with --bf16 or --fp16.",
+        ),
         ({"no_load_optim": True}, "no_load_optim (True) has an effect only with --load."),
         ({"tensorboard_queue_size": 5}, "tensorboard_queue_size (5) has an effect only with --tensorboard-dir."),
         (

@@ -49,6 +49,22 @@ def test_rms_norm_in_16_bits_errs_no_more_than_twice_pytorchs(dtype):
     assert errors[0] <= 2 * errors[1]
 
 
+@pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])
+def test_a_float32_stream_is_normed_in_float32_and_rounded_once(kind):
+    x = random(5, 3, 16).float().requires_grad_()
+    narrow = kind("a", 16, 1e-5, LayerContext(dtype=torch.bfloat16))
+    wide = kind("a", 16, 1e-5, LayerContext(dtype=torch.float32))
+    for own, other in zip(narrow.parameters(), wide.parameters()):
+        own.data.copy_(random(16, seed=1))
+        other.data.copy_(own)
+    y, expected = narrow(x), wide(x)
+    assert y.dtype == torch.bfloat16 and torch.equal(y, expected.bfloat16())
+    coefficients = random(5, 3, 16, seed=3).bfloat16()
+    (x_grad,) = torch.autograd.grad(y, x, coefficients, retain_graph=True)
+    (expected_grad,) = torch.autograd.grad(expected, x, coefficients.float())
+    assert x_grad.dtype == torch.float32 and torch.equal(x_grad, expected_grad)
+
+
 def test_new_norms_change_nothing_but_the_scale_and_do_not_decay():
     for kind in (LayerNorm, RMSNorm):
         norm = kind("a", 16, 1e-5, LayerContext(), ("tp",))

@@ -18,7 +18,11 @@ from tests.parity.data import RandomTokens
 from tests.parity.run import BASE, train
 
 HALF = BASE.replace(fp64=False, num_layers=2, vocab_size=101, global_batch_size=8, micro_batch_size=2, ddp_bucket_size=1000)
-PRECISIONS = {"bf16": {"bf16": True}, "fp16": {"fp16": True, "initial_loss_scale": 1024.0}}
+PRECISIONS = {
+    "bf16": {"bf16": True},
+    "fp16": {"fp16": True, "initial_loss_scale": 1024.0},
+    "bf16, fp32 residual": {"bf16": True, "fp32_residual_connection": True},
+}
 
 
 def _assert_bitwise(got, expected):
@@ -45,7 +49,7 @@ def test_recomputation_repeats_the_forward_bit_for_bit(precision):
         _assert_bitwise(run_world(train, 1, config.replace(recompute_granularity=granularity))[0], plain)
 
 
-@pytest.mark.parametrize("precision, tolerance", [("bf16", 1e-2), ("fp16", 1e-3)])
+@pytest.mark.parametrize("precision, tolerance", [("bf16", 1e-2), ("fp16", 1e-3), ("bf16, fp32 residual", 5e-3)])
 def test_losses_stay_close_to_float32(precision, tolerance):
     exact = run_world(train, 1, HALF)[0]
     half = run_world(train, 1, HALF.replace(**PRECISIONS[precision]))[0]
