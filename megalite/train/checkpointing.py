@@ -8,7 +8,8 @@ from megalite.checkpoint.match import Strictness
 from megalite.checkpoint.store import Store
 from megalite.config import Config
 from megalite.config.dump import to_yaml
-from megalite.errors import CheckpointError, ConfigError
+from megalite.config.report import raise_together
+from megalite.errors import CheckpointError
 from megalite.optim.decay import WeightDecay
 from megalite.optim.lr import LearningRate
 from megalite.optim.scaler import LossScaler
@@ -92,40 +93,31 @@ class Checkpointing:
 
     def _compare(self, store: Store) -> None:
         """Refuse to continue a run on other data or along other curves without being told to."""
+        problems = []
         stored = store.meta.get("data_fingerprint")
         if None not in (stored, self._fingerprint) and stored != self._fingerprint and not self._flags.allow_data_change:
-            raise _shared(
-                CheckpointError(
-                    f"a run must go on with the data it began with; {store.directory} was trained on another stream (corpus, "
-                    "--split, weights, --seq-length, --seed or number of epochs differ): give the same, or --allow-data-change to "
-                    "go on anyway."
-                )
+            problems.append(
+                f"a run must go on with the data it began with; {store.directory} was trained on another stream of samples "
+                "(corpus, weights, --split, --seq-length, --seed or number of epochs differ): give the same, or "
+                "--allow-data-change to go on anyway."
             )
-        if self._config.optimizer.override_opt_param_scheduler or self._config.training.skip_train:
-            return
-        differing = _curve_differences(stored_config(store), self._config)
-        if differing:
-            raise _shared(
-                ConfigError(
+        if not (self._config.optimizer.override_opt_param_scheduler or self._config.training.skip_train):
+            differing = _curve_differences(stored_config(store), self._config)
+            if differing:
+                problems.append(
                     f"learning rate and weight decay must follow the curves of {store.directory}; differing: "
                     f"{'; '.join(differing)}. Give the same flags, or --override-opt_param-scheduler to use the new ones."
                 )
-            )
+        raise_together(problems)
 
     def _require_optimizer_state(self, store: Store) -> None:
         if not any(name.startswith("optim.") for name in store.names()):
-            raise _shared(
-                CheckpointError(
-                    f"{store.directory} must hold optimizer state to resume from; it was saved with --no-save-optim: "
-                    "give --no-load-optim or --finetune."
-                )
+            error = CheckpointError(
+                f"{store.directory} must hold optimizer state to resume from; it was saved with --no-save-optim: give "
+                "--no-load-optim or --finetune."
             )
-
-
-def _shared(error: CheckpointError | ConfigError) -> CheckpointError | ConfigError:
-    """Mark an error that every rank raises alike, so that it is shown once."""
-    error.same_on_every_rank = True
-    return error
+            error.same_on_every_rank = True
+            raise error
 
 
 def _curve_differences(before: Config, after: Config) -> list[str]:
