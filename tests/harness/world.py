@@ -62,7 +62,7 @@ def _worker(fn: Callable, rank: int, world_size: int, args: tuple, store: str, w
                 timeout=timedelta(seconds=timeout),
             )
         outcome = (True, fn(rank, world_size, *args))
-        if world_size > 1:
+        if dist.is_initialized():
             dist.destroy_process_group()
         status = 0
     except BaseException:

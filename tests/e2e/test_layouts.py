@@ -1,0 +1,109 @@
+"""The same command at several layouts: the same curve, one log."""
+
+import socket
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.e2e.launch import LINE, PROGRAM, TORCHRUN, Running, curve, events, flags, python, run, torchrun, trained
+
+LAYOUTS = {
+    "one process": (1, {}),
+    "tensor 2, sequence parallel": (2, {"tensor_model_parallel_size": 2, "sequence_parallel": True}),
+    "pipeline 2": (2, {"pipeline_model_parallel_size": 2}),
+    "data 2, sharded optimizer": (2, {"use_distributed_optimizer": True, "overlap_param_gather": True}),
+    "tensor 2, pipeline 2": (4, {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}),
+    "pipeline 2 with 2 virtual stages, data 2": (
+        4,
+        {"pipeline_model_parallel_size": 2, "num_layers_per_virtual_pipeline_stage": 1},
+    ),
+}
+STEPS = 20
+HIDDEN, FFN, LAYERS, VOCABULARY, POSITIONS = 32, 128, 4, 101, 32
+NUM_PARAMETERS = (
+    (VOCABULARY + POSITIONS) * HIDDEN  # embeddings; the head is tied
+    + LAYERS * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * FFN)  # q, k, v, output; up, down
+    + LAYERS * (4 * HIDDEN + FFN + HIDDEN + 4 * HIDDEN)  # their biases; two norms
+    + 2 * HIDDEN  # last norm
+)
+
+
+def options(corpus, directory, **fields):
+    return flags(data_path=corpus, train_iters=STEPS, metrics_file=directory / "metrics.jsonl", **fields)
+
+
+@pytest.fixture(scope="module")
+def runs(corpus, tmp_path_factory):
+    """Each layout's console and directory, with metrics and TensorBoard's files in it."""
+    finished = {}
+    for name, (num_processes, layout) in LAYOUTS.items():
+        directory = tmp_path_factory.mktemp("run")
+        events_of_pipelines = directory / "tensorboard" if "pipeline" in name else None
+        argv = options(corpus, directory, tensorboard_dir=events_of_pipelines, **layout)
+        command = python(argv) if num_processes == 1 else torchrun(num_processes, argv)
+        finished[name] = (run(command), directory)
+        assert finished[name][0].status == 0, finished[name][0].err
+    return finished
+
+
+def assert_same_curve(metrics_file, expected, tolerance=1e-5):
+    got = curve(metrics_file)
+    assert got.keys() == expected.keys()
+    for iteration, values in expected.items():
+        assert got[iteration] == pytest.approx(values, rel=tolerance), f"iteration {iteration}"
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_curve_is_that_of_one_process(runs, name):
+    expected = curve(runs["one process"][1] / "metrics.jsonl")
+    assert expected[STEPS][0] < expected[1][0] - 0.1, "a model that does not learn proves nothing"
+    assert_same_curve(runs[name][1] / "metrics.jsonl", expected)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_console_shows_each_iteration_once(runs, name):
+    console, directory = runs[name]
+    assert list(console.losses) == list(range(1, STEPS + 1))
+    assert console.losses == pytest.approx({step: values[0] for step, values in curve(directory / "metrics.jsonl").items()})
+    assert [int(line["samples"]) for line in LINE.finditer(console.out)] == list(range(8, 8 * STEPS + 1, 8))
+    assert f"number of parameters: {NUM_PARAMETERS:,}\n" in console.out
+    assert console.out.count("number of parameters") == 1 and "[rank" not in console.out
+
+
+@pytest.mark.parametrize("name", ["pipeline 2", "tensor 2, pipeline 2"])
+def test_tensorboard_has_the_loss_of_each_iteration(runs, name):
+    console, directory = runs[name]
+    written = EventAccumulator(str(directory / "tensorboard")).Reload()
+    points = {scalar.step: scalar.value for scalar in written.Scalars("lm loss")}
+    assert points == pytest.approx(console.losses, rel=1e-6)
+    assert [scalar.step for scalar in written.Scalars("lm loss vs samples")] == list(range(8, 8 * STEPS + 1, 8))
+
+
+def test_two_nodes_with_caches_of_their_own(runs, corpus, tmp_path):
+    """Two agents, as on two hosts; each builds its indices where the other cannot see them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    nodes = []
+    for node in range(2):
+        argv = options(corpus, tmp_path / f"node{node}", data_cache_path=tmp_path / f"cache{node}")
+        where = ("--nnodes", 2, "--nproc-per-node", 1, "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port)
+        nodes.append(Running([*TORCHRUN, *where, PROGRAM, *argv]))
+    with nodes[0], nodes[1]:
+        first, second = nodes[0].finish(), nodes[1].finish()
+    assert (first.status, second.status) == (0, 0), first.err + second.err
+    assert_same_curve(tmp_path / "node0" / "metrics.jsonl", curve(runs["one process"][1] / "metrics.jsonl"))
+    assert list(first.losses) == list(range(1, STEPS + 1)) and not second.losses
+    assert not (tmp_path / "node1").exists(), "rank 0 alone writes metrics"
+    caches = [sorted(path.name for path in (tmp_path / f"cache{node}").rglob("*")) for node in range(2)]
+    assert caches[0] == caches[1] != []
+
+
+def test_the_samples_and_tokens_of_the_lines_add_up(corpus, tmp_path):
+    """With lines of several steps each, one for the first step and one for the rest at the end."""
+    trained(1, options(corpus, tmp_path, log_interval=3, eod_mask_loss=True))
+    lines = events(tmp_path / "metrics.jsonl")
+    assert [line["iteration"] for line in lines] == [1, 3, 6, 9, 12, 15, 18, 20]
+    assert sum(line["num_samples"] for line in lines) == lines[-1]["consumed_samples"] == 8 * STEPS
+    tokens = 8 * STEPS * 32
+    assert 0.9 * tokens < sum(line["num_tokens"] for line in lines) < tokens, "ends of documents do not count"
