@@ -35,4 +35,4 @@ def check(config: Config, world_size: int, also: Iterable[Callable[[], object]] 
             further()
         except MegaliteError as error:
             problems.append(str(error))
-    raise_together(problems)
+    raise_together(list(dict.fromkeys(problems)))  # a further check may come upon what a rule has found
