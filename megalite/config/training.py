@@ -41,6 +41,9 @@ class TrainingConfig:
     """Compute in float16, with float32 main parameters and gradients and a loss scale."""
     fp64: bool = False
     """Compute in float64, to compare layouts. (Not a flag of Megatron-LM.)"""
+    grad_reduce_in_bf16: bool = False
+    """Under --bf16, sum gradients over data-parallel ranks in bfloat16, for half the traffic. Each rank adds up its
+    micro-batches in float32 all the same. (In Megatron-LM that sum is in bfloat16 too.)"""
     loss_scale: float | None = None
     """Constant loss scale for --fp16. Default: a dynamic one."""
     initial_loss_scale: float = 2.0**32

@@ -5,7 +5,7 @@ from typing import Callable, Mapping, Sequence
 from torch import nn
 
 from megalite.dp.buckets import Bucket
-from megalite.parallel.collectives import Handle
+from megalite.parallel.collectives import Done, Handle
 
 
 class GradientReducer:
@@ -41,8 +41,9 @@ class GradientReducer:
         """Start what has not started, wait for all. Parameters that no micro-batch used count with a zero gradient."""
         while len(self._handles) < len(self._buckets):
             self._start_next()
-        for handle in self._handles:
+        for index, handle in enumerate(self._handles):
             handle.wait()
+            self._handles[index] = Done()  # A handle may hold memory.
 
     def _arrived(self, param: nn.Parameter) -> None:
         index = self._index[param]

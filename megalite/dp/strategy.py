@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from typing import Iterable, Mapping, Sequence
 
+import torch
 from torch import nn
 
 from megalite.config import ParallelConfig
 from megalite.dp.buckets import Bucket, BucketKey, make_bucket, plan_buckets
+from megalite.dp.narrow import WideningHandle
 from megalite.dp.reducer import GradientReducer
 from megalite.optim.slices import FlatSlice, Segment
 from megalite.parallel.collectives import Handle, start_all_reduce
@@ -30,19 +32,22 @@ class DataParallel(ABC):
         config: ParallelConfig,
         ties: Mapping[str, Group] | None = None,
         uses: Mapping[str, int] | None = None,
+        reduce_dtype: torch.dtype | None = None,
     ):
         """``params`` in forward order; one that comes twice (a tied parameter) counts where it comes first.
 
         ``ties``: for each parameter, by name, of which other ranks hold copies, the group of its holders.
         ``uses``: how often a micro-batch uses a parameter, by name, where that is not once.
+        ``reduce_dtype``: in which gradients are summed over the data-parallel ranks; default: that of main gradients.
         """
         self._context, self._config, self._ties = context, config, dict(ties or {})
+        self._reduce_dtype = reduce_dtype
         self._dp = context.group("dp")
         self.buckets = self._make_buckets(list(dict.fromkeys(params)))
         self._bucket_of = {entry.param: index for index, bucket in enumerate(self.buckets) for entry in bucket.entries}
         self._slices = [self._slice(bucket) for bucket in self.buckets]
         self._gathering: dict[int, Handle] = {}
-        self._reducer = GradientReducer(self.buckets, self._start_reduce, config.overlap_grad_reduce, uses or {})
+        self._reducer = GradientReducer(self.buckets, self._reduce, config.overlap_grad_reduce, uses or {})
 
     def begin_step(self, num_microbatches: int) -> None:
         """Zero the main gradients and expect those of ``num_microbatches``."""
@@ -80,12 +85,22 @@ class DataParallel(ABC):
         """
 
     @abstractmethod
-    def _start_reduce(self, bucket: Bucket) -> Handle:
-        """Begin to sum the gradients of ``bucket`` over the data-parallel ranks."""
+    def _start_reduce(self, bucket: Bucket, grad: torch.Tensor) -> Handle:
+        """Begin to sum ``grad`` over the data-parallel ranks, in place: the gradients of ``bucket``, or a copy of them.
+
+        Once awaited, the range that this rank updates is whole.
+        """
 
     @abstractmethod
     def _updated(self, bucket: Bucket) -> tuple[int, int]:
         """The range of ``bucket`` that this rank updates."""
+
+    def _reduce(self, bucket: Bucket) -> Handle:
+        if self._reduce_dtype is None or self._dp.size == 1:
+            return self._start_reduce(bucket, bucket.grad)
+        narrow = bucket.grad.to(self._reduce_dtype)
+        start, stop = self._updated(bucket)
+        return WideningHandle(self._start_reduce(bucket, narrow), narrow[start:stop], bucket.grad[start:stop])
 
     def _make_buckets(self, params: list[nn.Parameter]) -> list[Bucket]:
         keys = [self._key(param) for param in params]

@@ -127,7 +127,8 @@ def _build_strategy(
         if group is not None:
             groups[parameter] = group
     kind = plugins.load("megalite.dp.strategies", name, "--use-distributed-optimizer").Strategy
-    strategy = kind(parameters_of(stages), context, config.parallel, groups, uses)
+    reduce_dtype = torch.bfloat16 if config.training.grad_reduce_in_bf16 else None
+    strategy = kind(parameters_of(stages), context, config.parallel, groups, uses, reduce_dtype)
     for stage in stages.values():
         stage.before_unit = lambda module: strategy.wait_params(module.parameters())
     return strategy

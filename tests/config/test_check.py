@@ -134,6 +134,11 @@ BROKEN = [
     # training
     ({"bf16": True, "fp16": True}, 1, "at most one precision may be chosen; given bf16 and fp16: keep one."),
     (
+        {"fp16": True, "grad_reduce_in_bf16": True},
+        1,
+        "grad_reduce_in_bf16 needs bf16; the model is float16: add --bf16, or drop it.",
+    ),
+    (
         {"train_samples": 80},
         1,
         "the length of training must be given once; given train_iters 10 and train_samples 80: keep one.",

@@ -123,7 +123,7 @@ def test_accepted_flags_are_mentioned_once_each(notices):
         (["--deepspeed"], "--deepspeed cannot be honoured. DeepSpeed is not used."),
         (["--deepspeed_config", "ds.json"], "--deepspeed_config cannot be honoured. DeepSpeed is not used."),
         (["--mock-data"], "--mock-data cannot be honoured. There is no made-up data"),
-        (["--grad-reduce-in-bf16"], "--grad-reduce-in-bf16 cannot be honoured. Losses, main parameters, gradients"),
+        (["--fp16-lm-cross-entropy"], "--fp16-lm-cross-entropy cannot be honoured. Losses, main parameters, gradients"),
         (["--nproc_per_node", "4"], "--nproc_per_node cannot be honoured. This is a flag of the launcher: put it"),
         (
             ["--transformer-impl", "inference_optimized"],

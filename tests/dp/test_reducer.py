@@ -1,5 +1,7 @@
 """When reductions start: as early as the gradients allow, and in one order."""
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -68,6 +70,27 @@ def test_finish_starts_what_is_left_even_where_no_gradient_came():
     world.arrive(UP)
     world.reducer.finish()
     assert world.started == [HEAD, UP, WORD]
+
+
+def test_what_a_handle_holds_is_free_after_the_reduction():
+    class Handle:
+        waited = 0
+
+        def wait(self):
+            Handle.waited += 1
+
+    world, alive = World(), []
+
+    def start(bucket):
+        handle = Handle()
+        alive.append(weakref.ref(handle))
+        return handle
+
+    reducer = GradientReducer(world.reducer._buckets, start, True, {})
+    reducer.begin_step(1)
+    world.arrive(HEAD)
+    reducer.finish()
+    assert Handle.waited == len(alive) == 3 and not any(reference() for reference in alive)
 
 
 def test_without_overlap_everything_starts_in_finish():

@@ -78,10 +78,12 @@ class Run:
     ties: dict = field(default_factory=dict)
     uses: dict = field(default_factory=dict)
     rule: str = "adam"
+    reduce_dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         module = load("megalite.dp.strategies", self.strategy_name, "strategy")
-        self.strategy = module.Strategy(self.params, self.context, self.config, self.ties, self.uses)
+        options = (self.config, self.ties, self.uses, self.reduce_dtype)
+        self.strategy = module.Strategy(self.params, self.context, *options)
         self.params = list(dict.fromkeys(self.params))
         rule = load("megalite.optim.rules", self.rule, "--optimizer").Rule.from_config(CONFIG)
         self.optimizer = Optimizer(rule, self.strategy.slices(), self.context.group("tp", "dp"))

@@ -22,6 +22,7 @@ PRECISIONS = {
     "bf16": {"bf16": True},
     "fp16": {"fp16": True, "initial_loss_scale": 1024.0},
     "bf16, fp32 residual": {"bf16": True, "fp32_residual_connection": True},
+    "bf16, bf16 reduction": {"bf16": True, "grad_reduce_in_bf16": True},
 }
 
 

@@ -12,6 +12,12 @@ def one_precision(config: Config, world_size: int) -> Iterator[str]:
         yield f"at most one precision may be chosen; given {' and '.join(chosen)}: keep one."
 
 
+def reduction_is_no_narrower_than_the_model(config: Config, world_size: int) -> Iterator[str]:
+    training = config.training
+    if training.grad_reduce_in_bf16 and not training.bf16:
+        yield f"grad_reduce_in_bf16 needs bf16; the model is {training.dtype}: add --bf16, or drop it."
+
+
 def one_length(config: Config, world_size: int) -> Iterator[str]:
     training = config.training
     if training.train_iters is not None and training.train_samples is not None:

@@ -4,6 +4,8 @@ Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Pa
 parameters begin and end.
 """
 
+import torch
+
 from megalite.dp.buckets import Bucket
 from megalite.dp.strategy import DataParallel
 from megalite.parallel.collectives import Handle, start_all_gather_into, start_reduce_scatter_into
@@ -24,9 +26,9 @@ class Strategy(DataParallel):
         if not self._config.overlap_param_gather:
             self.wait_params()
 
-    def _start_reduce(self, bucket: Bucket) -> Handle:
+    def _start_reduce(self, bucket: Bucket, grad: torch.Tensor) -> Handle:
         start, stop = self._updated(bucket)
-        return start_reduce_scatter_into(bucket.grad[start:stop], bucket.grad, self._dp)
+        return start_reduce_scatter_into(grad[start:stop], grad, self._dp)
 
     def _updated(self, bucket: Bucket) -> tuple[int, int]:
         return bucket.part(self._dp.rank, self._dp.size)
