@@ -115,6 +115,15 @@ def gather_objects(value: Any, group: Group) -> list[Any]:
     return values
 
 
+def gather_objects_to(value: Any, group: Group, destination: int = 0) -> list[Any] | None:
+    """The picklable values of all members, in order, on the group's ``destination``-th member; None on the others."""
+    if group.size == 1:
+        return [value]
+    values: list[Any] | None = [None] * group.size if group.rank == destination else None
+    dist.gather_object(value, values, dst=group.ranks[destination], group=group.pg)
+    return values
+
+
 def broadcast_object(value: Any, group: Group, source: int = 0) -> Any:
     """The picklable value of the group's ``source``-th member, on every member."""
     if group.size == 1:

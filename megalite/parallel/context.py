@@ -65,7 +65,16 @@ class ParallelContext:
             return None
         return self._new_group(name, tuple(sorted(ranks)) if ranks else (self.rank,), stay_in_step=True)
 
-    def _new_group(self, name: str, ranks: tuple[int, ...], stay_in_step: bool = False) -> Group | None:
+    def another_world(self, name: str) -> Group:
+        """One more group of all ranks, over gloo whatever the backend: for a thread that communicates beside training.
+
+        A collective of the world.
+        """
+        return self._new_group(name, self.world.ranks, backend="gloo")
+
+    def _new_group(
+        self, name: str, ranks: tuple[int, ...], stay_in_step: bool = False, backend: str | None = None
+    ) -> Group | None:
         """Only members take part in making a group, so that the groups of a large world cost each rank only its own.
 
         PyTorch then names a group after its ranks and the number of groups that this process already has; so a rank
@@ -74,7 +83,7 @@ class ParallelContext:
         alone = len(ranks) == 1
         if alone and not stay_in_step:
             return Group(name, 0, ranks, traffic=self.traffic)
-        pg = dist.new_group(list(ranks), use_local_synchronization=True)
+        pg = dist.new_group(list(ranks), backend=backend, use_local_synchronization=True)
         return None if alone else Group(name, ranks.index(self.rank), ranks, pg, self.traffic)
 
     def close(self) -> None:

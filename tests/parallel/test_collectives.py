@@ -1,3 +1,6 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -27,6 +30,7 @@ def _all_collectives(rank, world_size):
         "gather_into": parts[1],
         "broadcast": c.broadcast(mine.clone(), group, source=2),
         "objects": c.gather_objects({"rank": rank}, group),
+        "objects to": c.gather_objects_to("x" * (rank + 1), group, destination=1),
         "object": c.broadcast_object(f"from {rank}", group, source=1),
     }
 
@@ -40,13 +44,14 @@ def test_values_on_three_ranks():
         assert got["scatter"].equal(total[2 * rank : 2 * rank + 2]) and got["scatter_into"].equal(got["scatter"])
         assert got["broadcast"].equal(rows[2])
         assert got["objects"] == [{"rank": 0}, {"rank": 1}, {"rank": 2}] and got["object"] == "from 1"
+        assert got["objects to"] == (["x", "xx", "xxx"] if rank == 1 else None)
 
 
 def test_a_group_of_one_communicates_nothing():
     group = Group.single("tp")
     mine = torch.arange(4.0)
     assert c.all_reduce(mine, group) is mine and c.all_gather(mine, group) is mine and c.reduce_scatter(mine, group) is mine
-    assert c.gather_objects(1, group) == [1] and c.broadcast_object(2, group) == 2
+    assert c.gather_objects(1, group) == c.gather_objects_to(1, group) == [1] and c.broadcast_object(2, group) == 2
     into = torch.empty(4)
     c.start_all_gather_into(into, mine, group).wait()
     assert into.equal(mine)
@@ -73,6 +78,30 @@ def test_context_groups_follow_the_mesh():
 
     results = run_world(ranks, 8)
     assert results[5] == [(4, 5), (5, 7), (1, 5), (0, 1, 4, 5), 8]
+
+
+def test_another_world_serves_a_thread_beside_the_first():
+    """Rank 0's thread comes late to its collective; those of the main thread do not wait for it."""
+
+    def train_beside(rank, world_size):
+        context = ParallelContext(Mesh(dp=world_size), rank, torch.device("cpu"))
+        beside = context.another_world("beside")
+        begin = threading.Event()
+
+        def gather():
+            begin.wait()
+            return c.gather_objects(rank, beside)
+
+        with ThreadPoolExecutor(1) as pool:
+            gathered = pool.submit(gather)
+            if rank > 0:
+                begin.set()
+            total = sum(c.all_reduce(torch.ones(1), context.world).item() for _ in range(20))
+            begin.set()
+            return total, gathered.result(), beside.axis, beside.ranks
+
+    assert run_world(train_beside, 3) == [(60, [0, 1, 2], "beside", (0, 1, 2))] * 3
+    assert ParallelContext.single().another_world("beside").size == 1
 
 
 def test_indivisible_scatter_is_our_bug_and_says_so():
