@@ -18,7 +18,8 @@ LAYERS = {
     5: {"models", "dp"},
     6: {"pipeline"},
     7: {"checkpoint"},
-    8: {"train"},
+    8: {"convert"},
+    9: {"train"},
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 TORCH_FREE = {"config", "topology", "schedule", "state"}
