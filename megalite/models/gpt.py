@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from megalite.config import ModelConfig
+from megalite.nn.attention import Positions
 from megalite.nn.block import TransformerLayer
 from megalite.nn.context import LayerContext
 from megalite.nn.dropout import Dropout
@@ -28,18 +29,20 @@ DEFAULT_PLAN = RecomputePlan()
 def units(model: ModelConfig, recompute: RecomputePlan = DEFAULT_PLAN) -> list[Unit]:
     """The model as units, in order. Of ``recompute`` only the attention core's part is applied here; whole layers are
     recomputed per stage (:meth:`RecomputePlan.apply`)."""
-    rotary = Rotary(model) if model.position_embedding_type == "rope" else None
+    positions = Positions(Rotary(model) if model.position_embedding_type == "rope" else None)
     dropout = {"sample_ids"} if model.hidden_dropout > 0 else set()
     learned = {"position_ids"} if model.position_embedding_type == "learned_absolute" else set()
-    embedding = Unit("embedding", "embedding", partial(_build_embedding, model), 0.0, frozenset({"tokens"} | learned | dropout))
+    embedding = Unit(
+        "embedding", "embedding", partial(_build_embedding, model), 0.0, frozenset({"tokens"} | learned | dropout)
+    )
     layer_fields = {"document_ids"} | dropout
-    layer_fields |= {"position_ids"} if rotary is not None else set()
+    layer_fields |= {"position_ids"} if positions.rotary is not None else set()
     layer_fields |= {"sample_ids"} if model.attention_dropout > 0 else set()
     layers = [
         Unit(
             name=f"layers.{index}",
             kind="layer",
-            build=partial(_build_layer, f"layers.{index}", model, rotary, recompute.core_attention),
+            build=partial(_build_layer, f"layers.{index}", model, positions, recompute.core_attention),
             cost=_layer_flops(model),
             batch_fields=frozenset(layer_fields),
         )
@@ -67,7 +70,7 @@ def carry_spec(
 
 
 def num_parameters(model: ModelConfig) -> int:
-    """Number of parameters of the whole model, without padding, a tied matrix once; counted without building anything."""
+    """Number of parameters of the whole model, without padding, a tied matrix once, by arithmetic alone."""
     hidden, bias = model.hidden_size, int(model.linear_bias)
     norm = hidden * (2 if model.normalization == "LayerNorm" else 1)
     heads_width = model.num_attention_heads * model.head_dim
@@ -99,10 +102,14 @@ class Embedding(nn.Module):
 
     def __init__(self, model: ModelConfig, ctx: LayerContext):
         super().__init__()
-        self.word = VocabParallelEmbedding("embedding.word", model.hidden_size, model.init_method_std, _shard(model, ctx), ctx)
+        self.word = VocabParallelEmbedding(
+            "embedding.word", model.hidden_size, model.init_method_std, _shard(model, ctx), ctx
+        )
         self.position = None
         if model.position_embedding_type == "learned_absolute":
-            self.position = PositionEmbedding("embedding.position", model.num_positions, model.hidden_size, model.init_method_std, ctx)
+            self.position = PositionEmbedding(
+                "embedding.position", model.num_positions, model.hidden_size, model.init_method_std, ctx
+            )
         self.dropout = Dropout("embedding", model.hidden_dropout, ctx)
         self.dtype = residual_dtype(model, ctx.dtype)
 
@@ -124,7 +131,9 @@ class Head(nn.Module):
             self.weight = held[WORD_EMBEDDING]
         else:
             name = WORD_EMBEDDING if model.tied else "head.weight"
-            self.weight = vocabulary_parameter(name, model.hidden_size, model.init_method_std, self.shard, ctx, tie_copy=model.tied)
+            self.weight = vocabulary_parameter(
+                name, model.hidden_size, model.init_method_std, self.shard, ctx, tie_copy=model.tied
+            )
 
     def logits(self, carry: Tensors) -> torch.Tensor:
         """This rank's columns of the logits, padding included: [s, b, padded vocabulary / tp]."""
@@ -141,9 +150,14 @@ def _build_embedding(model: ModelConfig, ctx: LayerContext, held: Mapping[str, n
 
 
 def _build_layer(
-    name: str, model: ModelConfig, rotary: Rotary | None, recompute_core: bool, ctx: LayerContext, held: Mapping[str, nn.Parameter]
+    name: str,
+    model: ModelConfig,
+    positions: Positions,
+    recompute_core: bool,
+    ctx: LayerContext,
+    held: Mapping[str, nn.Parameter],
 ) -> nn.Module:
-    return TransformerLayer(name, model, ctx, rotary, recompute_core)
+    return TransformerLayer(name, model, ctx, positions, recompute_core)
 
 
 def _build_head(model: ModelConfig, ctx: LayerContext, held: Mapping[str, nn.Parameter]) -> nn.Module:

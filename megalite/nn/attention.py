@@ -1,5 +1,7 @@
 """Causal self-attention with heads split over the tensor-parallel ranks."""
 
+from dataclasses import dataclass, field
+
 import torch
 from torch import nn
 
@@ -7,9 +9,19 @@ from megalite.config import ModelConfig
 from megalite.nn.context import LayerContext
 from megalite.nn.cores import fused, unfused
 from megalite.nn.linear import ColumnParallelLinear, LinearOptions, RowParallelLinear, residual_options
+from megalite.nn.mask import DocumentMask
 from megalite.nn.norm import make_norm
 from megalite.nn.recompute import checkpointed
 from megalite.nn.rotary import Rotary
+
+
+@dataclass(frozen=True)
+class Positions:
+    """What says where tokens are and what they may see, shared by all layers of a rank."""
+
+    rotary: Rotary | None = None
+    """None where positions do not enter attention."""
+    documents: DocumentMask = field(default_factory=DocumentMask)
 
 
 class Attention(nn.Module):
@@ -19,14 +31,20 @@ class Attention(nn.Module):
     value together, so that a shard of whole groups is one box.
     """
 
-    def __init__(self, name: str, model: ModelConfig, ctx: LayerContext, rotary: Rotary | None, recompute_core: bool = False):
+    def __init__(
+        self, name: str, model: ModelConfig, ctx: LayerContext, positions: Positions, recompute_core: bool = False
+    ):
         super().__init__()
         self.num_groups = model.query_groups // ctx.tp.size
         self.heads_per_group, self.head_dim = model.num_attention_heads // model.query_groups, model.head_dim
-        self.rotary, self.recompute_core = rotary, recompute_core
+        self.rotary, self.documents, self.recompute_core = positions.rotary, positions.documents, recompute_core
         out_shape = (model.query_groups, self.heads_per_group + 2, self.head_dim)
         self.qkv = ColumnParallelLinear(
-            f"{name}.qkv", model.hidden_size, out_shape, ctx, LinearOptions(bias=model.qkv_bias, std=model.init_method_std)
+            f"{name}.qkv",
+            model.hidden_size,
+            out_shape,
+            ctx,
+            LinearOptions(bias=model.qkv_bias, std=model.init_method_std),
         )
         self.out = RowParallelLinear(
             f"{name}.out", model.num_attention_heads * self.head_dim, model.hidden_size, ctx, residual_options(model)
@@ -40,12 +58,12 @@ class Attention(nn.Module):
         self.unfused = None if model.attention_backend == "fused" else unfused.Core(f"{name}.core", model, ctx)
 
     def forward(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        query, key, value = self._project(x, batch)
-        core = self._core()
-        context = checkpointed(core, query, key, value, batch) if self.recompute_core else core(query, key, value, batch)
-        return self.out(context)
+        core, args = self._core(), (*self._project(x, batch), self.documents.of(batch), batch)
+        return self.out(checkpointed(core, *args) if self.recompute_core else core(*args))
 
-    def _project(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _project(
+        self, x: torch.Tensor, batch: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries [s, b, groups, heads per group, d], keys and values [s, b, groups, d], normed and rotated."""
         qkv = self.qkv(x)
         shape = (*qkv.shape[:2], self.num_groups, self.heads_per_group + 2, self.head_dim)

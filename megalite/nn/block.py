@@ -3,12 +3,11 @@
 from torch import nn
 
 from megalite.config import ModelConfig
-from megalite.nn.attention import Attention
+from megalite.nn.attention import Attention, Positions
 from megalite.nn.context import LayerContext
 from megalite.nn.dropout import Dropout
 from megalite.nn.mlp import MLP
 from megalite.nn.norm import make_norm
-from megalite.nn.rotary import Rotary
 from megalite.nn.unit import Tensors
 
 
@@ -18,10 +17,12 @@ class TransformerLayer(nn.Module):
     ``hidden`` keeps its dtype, which may be wider than the parameters'.
     """
 
-    def __init__(self, name: str, model: ModelConfig, ctx: LayerContext, rotary: Rotary | None, recompute_core: bool = False):
+    def __init__(
+        self, name: str, model: ModelConfig, ctx: LayerContext, positions: Positions, recompute_core: bool = False
+    ):
         super().__init__()
         self.norm1 = make_norm(f"{name}.norm1", model.hidden_size, model, ctx, ctx.sequence_axes)
-        self.attention = Attention(f"{name}.attention", model, ctx, rotary, recompute_core)
+        self.attention = Attention(f"{name}.attention", model, ctx, positions, recompute_core)
         self.attention_dropout = Dropout(f"{name}.attention", model.hidden_dropout, ctx)
         self.norm2 = make_norm(f"{name}.norm2", model.hidden_size, model, ctx, ctx.sequence_axes)
         self.mlp = MLP(f"{name}.mlp", model, ctx)

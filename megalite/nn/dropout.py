@@ -43,7 +43,7 @@ class Dropout(nn.Module):
 
 
 def apply_mask(x: torch.Tensor, keep: torch.Tensor, p: float) -> torch.Tensor:
-    """``x`` where ``keep``, scaled by 1 / (1 - p); 0 elsewhere. Only the mask, a byte an element, is kept for the backward."""
+    """``x`` where ``keep``, scaled by 1 / (1 - p); 0 elsewhere. The backward needs only the mask, a byte an element."""
     return _Mask.apply(x, keep, 1 / (1 - p))
 
 

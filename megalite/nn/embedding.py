@@ -14,7 +14,9 @@ from megalite.parallel.regions import reduce_from_tp, reduce_scatter_to_sp, scat
 from megalite.state import Box, Init, ParamSpec
 
 
-def vocabulary_parameter(name: str, hidden_size: int, std: float, shard: VocabularyShard, ctx: LayerContext, tie_copy: bool = False) -> nn.Parameter:
+def vocabulary_parameter(
+    name: str, hidden_size: int, std: float, shard: VocabularyShard, ctx: LayerContext, tie_copy: bool = False
+) -> nn.Parameter:
     """A [vocabulary, hidden] matrix of which this rank holds ``shard``; its padding rows are zero."""
     box = Box((min(shard.start, shard.vocab_size), 0), (shard.num_real, hidden_size))
     spec = ParamSpec(name, (shard.vocab_size, hidden_size), box, Init("normal", std), decay=True, tie_copy=tie_copy)
@@ -24,8 +26,8 @@ def vocabulary_parameter(name: str, hidden_size: int, std: float, shard: Vocabul
 class VocabParallelEmbedding(nn.Module):
     """Rows of the word embedding for ids [b, s], as [s, b, hidden] (s / tp under sequence parallelism).
 
-    Each rank looks up the ids it holds; the sum over ranks is the embedding. Raises :class:`megalite.errors.DataError` for
-    an id outside the vocabulary.
+    Each rank looks up the ids it holds; the sum over ranks is the embedding. Raises
+    :class:`megalite.errors.DataError` for an id outside the vocabulary.
     """
 
     def __init__(self, name: str, hidden_size: int, std: float, shard: VocabularyShard, ctx: LayerContext):
@@ -53,7 +55,9 @@ class PositionEmbedding(nn.Module):
     def __init__(self, name: str, num_positions: int, hidden_size: int, std: float, ctx: LayerContext):
         super().__init__()
         shape = (num_positions, hidden_size)
-        spec = ParamSpec(f"{name}.weight", shape, Box.whole(shape), Init("normal", std), decay=True, reduce_axes=ctx.sequence_axes)
+        spec = ParamSpec(
+            f"{name}.weight", shape, Box.whole(shape), Init("normal", std), decay=True, reduce_axes=ctx.sequence_axes
+        )
         self.ctx = ctx
         self.weight = make_parameter(spec, ctx)
 

@@ -1,8 +1,9 @@
 """Linear layers whose matrix is split over the tensor-parallel ranks (Shoeybi et al. 2019).
 
-Activations are [sequence, batch, features]. Column-parallel splits the output features, row-parallel the input features;
-one after the other needs one reduction. Under sequence parallelism (Korthikanti et al. 2022) the activations outside such
-a pair hold a part of the sequence: the column layer gathers its input, the row layer reduce-scatters its output.
+Activations are [sequence, batch, features]. Column-parallel splits the output features, row-parallel the input
+features; one after the other needs one reduction. Under sequence parallelism (Korthikanti et al. 2022) the activations
+outside such a pair hold a part of the sequence: the column layer gathers its input, the row layer reduce-scatters its
+output.
 
 The backward passes start their communication first and compute the weight gradient while it is under way.
 """
@@ -19,7 +20,14 @@ from megalite.nn.context import LayerContext
 from megalite.nn.parameter import make_parameter, shard_box
 from megalite.nn.wgrad import Closure, accumulate
 from megalite.ops import matmul
-from megalite.parallel.collectives import all_gather, all_reduce, reduce_scatter, start_all_gather, start_all_reduce, start_reduce_scatter
+from megalite.parallel.collectives import (
+    all_gather,
+    all_reduce,
+    reduce_scatter,
+    start_all_gather,
+    start_all_reduce,
+    start_reduce_scatter,
+)
 from megalite.parallel.regions import gather_from_tp, scatter_to_tp
 from megalite.state import Box, Init, ParamSpec
 
@@ -48,8 +56,8 @@ class ColumnParallelLinear(nn.Module):
     """y = x W^T + b, of which each rank computes its part of the output features.
 
     ``out_shape`` is the output width, or several dims that make it up, of which ``shard_dim`` is split; the weight has
-    shape (*out_shape, in_features), so that each shard is one box of it. Input [s, b, in_features] (s / tp under sequence
-    parallelism); output [s, b, prod(out_shape) / tp].
+    shape (*out_shape, in_features), so that each shard is one box of it. Input [s, b, in_features] (s / tp under
+    sequence parallelism); output [s, b, prod(out_shape) / tp].
     """
 
     def __init__(
@@ -87,15 +95,26 @@ class RowParallelLinear(nn.Module):
     sequence parallelism). The bias is whole on every rank and is added once, after the sum.
     """
 
-    def __init__(self, name: str, in_features: int, out_features: int, ctx: LayerContext, options: LinearOptions = LinearOptions()):
+    def __init__(
+        self,
+        name: str,
+        in_features: int,
+        out_features: int,
+        ctx: LayerContext,
+        options: LinearOptions = LinearOptions(),
+    ):
         super().__init__()
-        assert options.input_is_parallel or not ctx.sequence_axes, f"{name}: sequence parallelism needs a parallel input"
+        assert options.input_is_parallel or not ctx.sequence_axes, (
+            f"{name}: sequence parallelism needs a parallel input"
+        )
         self.ctx, self.options = ctx, options
         self.weight = _weight(name, (out_features, in_features), 1, ctx, options.std)
         self.bias = None
         if options.bias:
             shape = (out_features,)
-            spec = ParamSpec(f"{name}.bias", shape, Box.whole(shape), Init("zeros"), decay=False, reduce_axes=ctx.sequence_axes)
+            spec = ParamSpec(
+                f"{name}.bias", shape, Box.whole(shape), Init("zeros"), decay=False, reduce_axes=ctx.sequence_axes
+            )
             self.bias = make_parameter(spec, ctx)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, nn.Parameter | None]:
@@ -107,7 +126,9 @@ class RowParallelLinear(nn.Module):
         return (y, self.bias) if skip else y
 
 
-def column_parallel(x: torch.Tensor, weight: nn.Parameter, bias: nn.Parameter | None, ctx: LayerContext) -> torch.Tensor:
+def column_parallel(
+    x: torch.Tensor, weight: nn.Parameter, bias: nn.Parameter | None, ctx: LayerContext
+) -> torch.Tensor:
     """The product of :class:`ColumnParallelLinear` with a weight held elsewhere, such as a tied embedding."""
     return _ColumnParallel.apply(x, weight, bias, ctx)
 
@@ -124,7 +145,9 @@ def _matrix(weight: torch.Tensor) -> torch.Tensor:
 
 class _ColumnParallel(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: nn.Parameter, bias: nn.Parameter | None, layer: LayerContext) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: nn.Parameter, bias: nn.Parameter | None, layer: LayerContext
+    ) -> torch.Tensor:
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias, ctx.layer = weight, bias, layer
         whole = all_gather(x, layer.tp) if layer.sequence_parallel else x
@@ -149,7 +172,9 @@ class _ColumnParallel(torch.autograd.Function):
 
 class _RowParallel(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: nn.Parameter, bias: nn.Parameter | None, layer: LayerContext) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: nn.Parameter, bias: nn.Parameter | None, layer: LayerContext
+    ) -> torch.Tensor:
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias, ctx.layer = weight, bias, layer
         if layer.tp.size == 1:

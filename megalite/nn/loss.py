@@ -15,22 +15,26 @@ def vocab_parallel_cross_entropy(
 ) -> torch.Tensor:
     """Loss of each token, equal on all ranks of the group: float32 [s, b], float64 for float64 logits.
 
-    ``logits`` [s, b, shard.num_rows] holds this rank's columns, padding included; ``labels`` [s, b] are global ids. With
-    smoothing e the target is ``(1 - e) onehot + e / vocab_size`` (Szegedy et al. 2016, section 7; e times V / (V - 1) in
-    Megatron-LM's convention). Padding columns get neither probability nor gradient.
+    ``logits`` [s, b, shard.num_rows] holds this rank's columns, padding included; ``labels`` [s, b] are global ids.
+    With smoothing e the target is ``(1 - e) onehot + e / vocab_size`` (Szegedy et al. 2016, section 7, as in PyTorch;
+    Megatron-LM's loss function spreads e over the other V - 1 tokens instead: its e is ours times (V - 1) / V).
+    Padding columns get neither probability nor gradient.
 
-    The logits are consumed: float32 and float64 ones are overwritten, first by probabilities, then by their gradient, so
-    that no second tensor of their size exists. Two reductions: the maximum, and three sums at once.
+    The logits are consumed: float32 and float64 ones are overwritten, first by probabilities, then by their gradient,
+    so that no second tensor of their size exists. Two reductions: the maximum, and three sums at once.
 
-    Raises :class:`ConfigError` for logits of another width, such as gathered ones, and :class:`megalite.errors.DataError`
-    for a label outside the vocabulary.
+    Raises :class:`ConfigError` for logits of another width, such as gathered ones, and
+    :class:`megalite.errors.DataError` for a label outside the vocabulary.
     """
     if logits.shape[-1] != shard.num_rows:
         raise ConfigError(
-            f"vocab_parallel_cross_entropy needs this rank's {shard.num_rows} of the vocabulary's columns; given {logits.shape[-1]}: "
-            f"pass the logits of each of the {group.size} tensor-parallel ranks as they are, not gathered (gather_output=False)."
+            f"vocab_parallel_cross_entropy needs this rank's {shard.num_rows} of the vocabulary's columns; "
+            f"given {logits.shape[-1]}: pass the logits of each of the {group.size} tensor-parallel ranks as they are, "
+            "not gathered (gather_output=False)."
         )
-    assert logits.shape[:-1] == labels.shape, f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)} do not match"
+    assert logits.shape[:-1] == labels.shape, (
+        f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)} do not match"
+    )
     shard.check(labels, "labels")
     return _CrossEntropy.apply(logits, labels, shard, group, label_smoothing)
 
@@ -38,7 +42,12 @@ def vocab_parallel_cross_entropy(
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits: torch.Tensor, labels: torch.Tensor, shard: VocabularyShard, group: Group, label_smoothing: float
+        ctx: Any,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        shard: VocabularyShard,
+        group: Group,
+        label_smoothing: float,
     ) -> torch.Tensor:
         ctx.dtype, ctx.shard, ctx.label_smoothing = logits.dtype, shard, label_smoothing
         scores = (logits if logits.dtype == torch.float64 else logits.float()).detach()

@@ -9,10 +9,20 @@ def causal_mask(length: int, device: torch.device) -> torch.Tensor:
     return positions.unsqueeze(1) >= positions
 
 
-def document_mask(batch: dict[str, torch.Tensor]) -> torch.Tensor | None:
-    """True where a query may see an earlier key of its own document: bool [b, 1, s, s]; None if documents do not matter."""
-    if "document_ids" not in batch:
-        return None
-    ids = batch["document_ids"]
-    same = ids.unsqueeze(2) == ids.unsqueeze(1)
-    return (same & causal_mask(ids.shape[1], ids.device)).unsqueeze(1)
+class DocumentMask:
+    """The mask of the micro-batch at hand, made once for all layers of a rank that ask for it one after the other."""
+
+    def __init__(self) -> None:
+        self._ids: torch.Tensor | None = None
+        self._mask: torch.Tensor | None = None
+
+    def of(self, batch: dict[str, torch.Tensor]) -> torch.Tensor | None:
+        """True where a query may see an earlier key of its own document: bool [b, 1, s, s]; None if documents do not
+        matter, that is, if the batch has no ``document_ids`` [b, s]."""
+        ids = batch.get("document_ids")
+        if ids is not self._ids:
+            self._ids, self._mask = ids, None
+            if ids is not None:
+                same = ids.unsqueeze(2) == ids.unsqueeze(1)
+                self._mask = same.logical_and_(causal_mask(ids.shape[1], ids.device)).unsqueeze(1)
+        return self._mask

@@ -18,7 +18,9 @@ class MLP(nn.Module):
         out_shape = (2, model.ffn_size) if gated else (model.ffn_size,)
         options = LinearOptions(bias=model.linear_bias, std=model.init_method_std)
         self.activation = ACTIVATIONS[model.activation]
-        self.up = ColumnParallelLinear(f"{name}.up", model.hidden_size, out_shape, ctx, options, shard_dim=len(out_shape) - 1)
+        self.up = ColumnParallelLinear(
+            f"{name}.up", model.hidden_size, out_shape, ctx, options, shard_dim=len(out_shape) - 1
+        )
         self.down = RowParallelLinear(f"{name}.down", model.ffn_size, model.hidden_size, ctx, residual_options(model))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,9 @@ def make_norm(name: str, size: int, model: ModelConfig, ctx: LayerContext, reduc
 
 
 def _vector(name: str, size: int, kind: str, ctx: LayerContext, reduce_axes: tuple[str, ...]) -> nn.Parameter:
-    return make_parameter(ParamSpec(name, (size,), Box.whole((size,)), Init(kind), decay=False, reduce_axes=reduce_axes), ctx)
+    return make_parameter(
+        ParamSpec(name, (size,), Box.whole((size,)), Init(kind), decay=False, reduce_axes=reduce_axes), ctx
+    )
 
 
 class LayerNorm(nn.Module):

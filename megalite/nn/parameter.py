@@ -17,13 +17,21 @@ def make_parameter(spec: ParamSpec, ctx: LayerContext, local_shape: tuple[int, .
     seed, the parameter's name and the element's global index: not on the layout, nor on what was made before.
     """
     shape = local_shape if local_shape is not None else spec.box.extent
-    assert shape[1:] == spec.box.extent[1:] and shape[0] >= spec.box.extent[0], f"{spec.name}: {shape} cannot hold {spec.box}"
+    assert shape[1:] == spec.box.extent[1:] and shape[0] >= spec.box.extent[0], (
+        f"{spec.name}: {shape} cannot hold {spec.box}"
+    )
     param = nn.Parameter(torch.zeros(shape, dtype=ctx.dtype, device=ctx.device))
     rows = param.data[: spec.box.extent[0]]
     if spec.init.kind == "normal":
         rows.copy_(
             philox.normal_box(
-                ctx.seed, f"init/{spec.name}", spec.global_shape, spec.box, spec.init.std, dtype=ctx.dtype, device=ctx.device
+                ctx.seed,
+                f"init/{spec.name}",
+                spec.global_shape,
+                spec.box,
+                spec.init.std,
+                dtype=ctx.dtype,
+                device=ctx.device,
             )
         )
     elif spec.init.kind == "ones":

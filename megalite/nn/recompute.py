@@ -15,7 +15,7 @@ from megalite.nn.unit import Tensors, Unit
 
 
 def checkpointed(function: Callable[..., Any], *args: Any) -> Any:
-    """``function(*args)``, keeping only ``args`` for the backward pass. Weight gradients are accumulated once, as ever."""
+    """``function(*args)``, keeping only ``args`` for the backward pass. Weight gradients are accumulated once."""
     if not torch.is_grad_enabled():
         return function(*args)
     return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
@@ -28,7 +28,8 @@ class RecomputePlan:
     granularity: Literal["full", "selective"] | None = None
     """Whole layers (full), or only the attention core (selective)."""
     method: Literal["uniform", "block"] = "uniform"
-    """Full: all layers of a stage, in groups of ``num_layers`` of which one input is kept; or its first ``num_layers``, each alone."""
+    """Full: all layers of a stage, in groups of ``num_layers`` with one input kept for each group (uniform), or its
+    first ``num_layers``, each alone (block)."""
     num_layers: int = 1
 
     @property

@@ -1,4 +1,4 @@
-"""Rotary positions (Su et al. 2021): each pair of channels of a query or key turns by an angle linear in its position."""
+"""Rotary positions (Su et al. 2021): pairs of channels of a query or key turn by an angle linear in its position."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from megalite.config import ModelConfig
 
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_CONTEXT = 1.0, 4.0, 8192
-"""Constants of Llama 3.1's frequency scaling: wavelengths above context / LOW are stretched, below context / HIGH kept."""
+"""Llama 3.1's frequency scaling: wavelengths above context / LOW are stretched, those below context / HIGH kept."""
 
 
 def frequencies(model: ModelConfig) -> torch.Tensor:
@@ -37,7 +37,7 @@ class Rotary:
         self._tables: dict[tuple[torch.device, torch.dtype], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def at(self, position_ids: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines for position ids [b, s] of a model of ``dtype``: each [s, b, 1, 1, rotated channels / 2]."""
+        """Cosines and sines for position ids [b, s] of a model of ``dtype``: each [s, b, 1, 1, rotated / 2]."""
         dtype = dtype if dtype == torch.float64 else torch.float32
         key = (position_ids.device, dtype)
         if key not in self._tables:
@@ -47,8 +47,10 @@ class Rotary:
         cos, sin = (table[position_ids.t()][:, :, None, None] for table in self._tables[key])
         return cos, sin
 
-    def rotate_(self, x: torch.Tensor, shape: tuple[int, ...], num_heads: int, position_ids: torch.Tensor) -> torch.Tensor:
-        """Rotate in place, and return, ``x`` seen as ``shape``, [s, b, groups, heads, d]: the first ``num_heads`` of each group.
+    def rotate_(
+        self, x: torch.Tensor, shape: tuple[int, ...], num_heads: int, position_ids: torch.Tensor
+    ) -> torch.Tensor:
+        """Rotate in place, and return, ``x`` seen as ``shape``, [s, b, groups, heads, d]: ``num_heads`` of each group.
 
         ``x`` must be a tensor of its own, not a view, that the backward of what made it does not need.
         """

@@ -10,7 +10,7 @@ from megalite.parallel.group import Group
 
 @dataclass(frozen=True)
 class VocabularyShard:
-    """Contiguous rows ``[start, start + num_rows)`` of the padded vocabulary; the first ``num_real`` of them are tokens.
+    """Rows ``[start, start + num_rows)`` of the padded vocabulary, of which the first ``num_real`` are tokens.
 
     The rest is padding: zero rows that no loss and no softmax sees. A rank may hold nothing but padding.
     """
@@ -23,7 +23,9 @@ class VocabularyShard:
     @staticmethod
     def of(vocab_size: int, padded_size: int, group: Group) -> "VocabularyShard":
         """This rank's equal part of ``padded_size`` rows."""
-        assert padded_size >= vocab_size and padded_size % group.size == 0, f"{padded_size} rows for {vocab_size} tokens on {group.size} ranks"
+        assert padded_size >= vocab_size and padded_size % group.size == 0, (
+            f"{padded_size} rows for {vocab_size} tokens on {group.size} ranks"
+        )
         num_rows = padded_size // group.size
         return VocabularyShard(vocab_size, group.rank * num_rows, num_rows)
 
@@ -40,8 +42,8 @@ class VocabularyShard:
     def check(self, ids: torch.Tensor, what: str) -> None:
         """Refuse ids outside the vocabulary.
 
-        On the CPU by a :class:`DataError` that names the id. On a GPU, where looking at a value would wait for the device,
-        by a device-side assertion that ends the program at its next synchronisation.
+        On the CPU by a :class:`DataError` that names the id. On a GPU, where looking at a value would wait for the
+        device, by a device-side assertion that ends the program at its next synchronisation.
         """
         valid = (ids >= 0) & (ids < self.vocab_size)
         if ids.device.type != "cpu":
@@ -49,6 +51,6 @@ class VocabularyShard:
         elif not bool(valid.all()):
             wrong = int(ids[~valid].flatten()[0])
             raise DataError(
-                f"{what} must be in [0, {self.vocab_size}), the vocabulary; given {wrong}: the data was made with another tokenizer, "
-                f"or vocab_size is wrong."
+                f"{what} must be in [0, {self.vocab_size}), the vocabulary; given {wrong}: train with the tokenizer "
+                "that made the data, or mend vocab_size."
             )

@@ -1,8 +1,9 @@
 """Where weight gradients go: run now or deferred, added in place to the main gradient, reported exactly once.
 
 A linear layer's backward has two parts. The input gradient is what the previous layer waits for; the weight gradient is
-wanted only at the end of the step. So layers hand the second part to a :class:`WeightGradQueue` as a closure, which hides
-tensor-parallel communication behind it, or lets the pipeline fill its bubbles with it (Qi et al. 2023, zero bubble).
+wanted only at the end of the step. So layers hand the second part to a :class:`WeightGradQueue` as a closure, which
+hides tensor-parallel communication behind it, or lets the pipeline fill its bubbles with it (Qi et al. 2023, zero
+bubble).
 """
 
 from contextlib import contextmanager
@@ -42,7 +43,8 @@ def accumulate(param: nn.Parameter, add: Callable[[torch.Tensor], object]) -> No
     """Let ``add(gradient)`` add to the parameter's gradient in place, and report that it did.
 
     The gradient is ``param.main_grad`` where a data-parallel strategy has set one (its dtype may be wider than the
-    parameter's), else ``param.grad``. ``param.grad_hook``, if set, is called once per use of the parameter per micro-batch.
+    parameter's), else ``param.grad``. ``param.grad_hook``, if set, is called once per use of the parameter per
+    micro-batch.
     """
     gradient = getattr(param, "main_grad", None)
     if gradient is None:

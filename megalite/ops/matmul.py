@@ -3,9 +3,9 @@
 Results are tensors of their own, never views, so that a caller may write into them.
 
 On the CPU, PyTorch sends float32 products to MKL, which on AMD processors runs at about half the speed of oneDNN, the
-library that PyTorch uses for 16-bit types. There, float32 products go to oneDNN: the same exact float32 arithmetic, summed
-in another order. Which library is used is a function of the machine alone; ``MEGALITE_MATMUL=onednn`` or ``torch`` decides
-otherwise. Where the operation is absent, PyTorch's own is used.
+library that PyTorch uses for 16-bit types. There, float32 products go to oneDNN: the same exact float32 arithmetic,
+summed in another order. Which library is used is a function of the machine alone; ``MEGALITE_MATMUL=onednn`` or
+``torch`` decides otherwise. Where the operation is absent, PyTorch's own is used.
 """
 
 import math
@@ -80,7 +80,7 @@ def input_grad(grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def add_weight_grad(total: torch.Tensor, grad: torch.Tensor, x: torch.Tensor) -> None:
-    """Add the gradient with respect to ``weight``, ``grad.T @ x`` over all leading dims, to ``total`` [out, in] in place.
+    """Add the gradient with respect to ``weight``, ``grad.T @ x`` over all leading dims, to ``total`` [out, in].
 
     ``total`` may be of a wider dtype than the operands, whose product is then rounded once before it is added.
     """
@@ -94,7 +94,7 @@ def add_weight_grad(total: torch.Tensor, grad: torch.Tensor, x: torch.Tensor) ->
 
 
 def add_bias_grad(total: torch.Tensor, grad: torch.Tensor) -> None:
-    """Add the gradient with respect to ``bias``, ``grad`` summed over all leading dims, to ``total`` [out] in place."""
+    """Add the gradient with respect to ``bias``, ``grad`` summed over all leading dims, to ``total`` [out]."""
     total.add_(grad.flatten(0, -2).sum(0, dtype=total.dtype))
 
 

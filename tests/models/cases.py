@@ -10,7 +10,15 @@ from megalite.nn.context import LayerContext
 from megalite.nn.recompute import RecomputePlan
 from megalite.state import Box
 
-GPT2 = dict(num_layers=2, hidden_size=32, num_attention_heads=4, seq_length=16, vocab_size=101, hidden_dropout=0.0, attention_dropout=0.0)
+GPT2 = dict(
+    num_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    seq_length=16,
+    vocab_size=101,
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+)
 LLAMA = dict(
     **GPT2,
     ffn_hidden_size=48,

@@ -1,4 +1,4 @@
-"""GPT once more, in plain PyTorch on one device: a function of a dict of whole parameters. The truth for models/gpt.py."""
+"""GPT in plain PyTorch on one device, a function of a dict of whole parameters: the truth for models/gpt.py."""
 
 import math
 
@@ -16,7 +16,9 @@ def _norm(x, params, name, model):
 def _rotate(x, positions, model):
     """x [b, heads, s, d], half-rotated."""
     half = x.shape[-1] // 2
-    angles = positions[:, None, :, None].double() * model.rotary_base ** -(torch.arange(half, dtype=torch.float64) / half)
+    angles = positions[:, None, :, None].double() * model.rotary_base ** -(
+        torch.arange(half, dtype=torch.float64) / half
+    )
     a, b = x[..., :half], x[..., half:]
     return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
 
@@ -52,7 +54,9 @@ def _mlp(x, params, name, model):
         gate, up = (F.linear(x, weight[half], None if bias is None else bias[half]) for half in (0, 1))
         return _linear(F.silu(gate) * up, params, f"{name}.down")
     inner = F.linear(x, weight, bias)
-    inner = F.relu(inner) ** 2 if model.squared_relu else F.relu(inner) if model.relu else F.gelu(inner, approximate="tanh")
+    inner = (
+        F.relu(inner) ** 2 if model.squared_relu else F.relu(inner) if model.relu else F.gelu(inner, approximate="tanh")
+    )
     return _linear(inner, params, f"{name}.down")
 
 
@@ -66,5 +70,7 @@ def loss_sum(params, model, batch):
         x = x + _mlp(_norm(x, params, f"layers.{i}.norm2", model), params, f"layers.{i}.mlp", model)
     output = params["embedding.word.weight" if model.tied else "head.weight"]
     logits = F.linear(_norm(x, params, "final_norm", model), output)
-    losses = F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none", label_smoothing=model.label_smoothing)
+    losses = F.cross_entropy(
+        logits.flatten(0, 1), batch["labels"].flatten(), reduction="none", label_smoothing=model.label_smoothing
+    )
     return (losses * batch["loss_mask"].flatten()).sum()

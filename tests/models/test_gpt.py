@@ -45,7 +45,9 @@ def check_gpt(rank, world_size, sequence_parallel, documents, name):
         rows, grad = param.spec.box.extent[0], param.grad
         if param.spec.reduce_axes:
             all_reduce(grad, ctx.tp)
-        torch.testing.assert_close(grad[:rows], own(wholes[name].grad, param), rtol=1e-10, atol=1e-10, msg=lambda text: f"{name}: {text}")
+        torch.testing.assert_close(
+            grad[:rows], own(wholes[name].grad, param), rtol=1e-10, atol=1e-10, msg=lambda text: f"{name}: {text}"
+        )
         assert not grad[rows:].any(), f"{name}: padding has a gradient"
 
 
@@ -64,7 +66,13 @@ def test_numbers_of_parameters_of_published_models():
     gpt2_small = gpt2(num_layers=12, hidden_size=768, num_attention_heads=12, seq_length=1024, vocab_size=50257)
     assert gpt.num_parameters(gpt2_small) == 124_439_808
     llama2_7b = llama(
-        num_layers=32, hidden_size=4096, ffn_hidden_size=11008, num_attention_heads=32, num_query_groups=32, seq_length=4096, vocab_size=32000
+        num_layers=32,
+        hidden_size=4096,
+        ffn_hidden_size=11008,
+        num_attention_heads=32,
+        num_query_groups=32,
+        seq_length=4096,
+        vocab_size=32000,
     )
     assert gpt.num_parameters(llama2_7b) == 6_738_415_616
 
@@ -75,7 +83,9 @@ def table(held):
         spec = param.spec
         init = f"{spec.init.kind} {spec.init.std:.4g}" if spec.init.kind == "normal" else spec.init.kind
         axes = "+".join(spec.reduce_axes) or "-"
-        rows.append(f"{name:32} {str(spec.global_shape):20} {init:16} {'decay' if spec.decay else 'no-decay':9} {axes}\n")
+        rows.append(
+            f"{name:32} {str(spec.global_shape):20} {init:16} {'decay' if spec.decay else 'no-decay':9} {axes}\n"
+        )
     return "".join(rows)
 
 
@@ -101,7 +111,10 @@ def test_shards_are_boxes_of_the_fused_parameters():
     assert shapes["attention.out.weight"] == ((0, 16), (32, 16))
     assert shapes["mlp.up.weight"] == ((0, 24, 0), (2, 24, 32))
     assert shapes["mlp.down.weight"] == ((0, 24), (32, 24))
-    assert shapes["embedding.word.weight"] == ((101, 0), (128, 32))  # 256 rows on two ranks: the second holds padding only
+    assert shapes["embedding.word.weight"] == (
+        (101, 0),
+        (128, 32),
+    )  # 256 rows on two ranks: the second holds padding only
     assert shapes["attention.q_norm.weight"] == ((0,), (8,))
 
 
@@ -140,7 +153,9 @@ def dropped_loss(rank, world_size, sequence_parallel, backend):
     batch = make_batch(model)
     losses = [forward(modules, batch)["loss_sum"].detach()]
     for at in range(3):  # one sample at a time
-        losses.append(forward(modules, {name: field[at : at + 1] for name, field in batch.items()})["loss_sum"].detach())
+        losses.append(
+            forward(modules, {name: field[at : at + 1] for name, field in batch.items()})["loss_sum"].detach()
+        )
     for module in modules:
         module.eval()
     return losses + [forward(modules, batch)["loss_sum"].detach()]
@@ -160,7 +175,9 @@ def test_dropout_shows_neither_layout_nor_micro_batch(tp):
 
 
 def test_units_name_the_batch_fields_they_read():
-    fields = lambda model: [sorted(unit.batch_fields) for unit in gpt.units(model)]
+    def fields(model):
+        return [sorted(unit.batch_fields) for unit in gpt.units(model)]
+
     assert fields(gpt2(num_layers=1)) == [["position_ids", "tokens"], ["document_ids"], ["labels", "loss_mask"]]
     assert fields(llama(num_layers=1, hidden_dropout=0.1)) == [
         ["sample_ids", "tokens"],

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from megalite.config import ModelConfig
-from megalite.nn.attention import Attention
+from megalite.nn.attention import Attention, Positions
 from megalite.nn.context import LayerContext
 from megalite.nn.cores import fused, unfused
+from megalite.nn.mask import DocumentMask
 from megalite.ops import philox
 from tests.harness import run_world
 from tests.nn.world import assert_same, layer_context, random
@@ -16,7 +17,9 @@ CORES = {"fused": fused.Core, "unfused": unfused.Core}
 
 def model(heads=4, groups=2, head_dim=8, sequence=9, **fields):
     defaults = dict(num_layers=1, hidden_size=16, num_attention_heads=heads, kv_channels=head_dim, seq_length=sequence)
-    return ModelConfig(**defaults, group_query_attention=True, num_query_groups=groups, **{"attention_dropout": 0.0, **fields})
+    return ModelConfig(
+        **defaults, group_query_attention=True, num_query_groups=groups, **{"attention_dropout": 0.0, **fields}
+    )
 
 
 def inputs(config, batch_size=2, seed=0):
@@ -33,11 +36,19 @@ def by_loops(query, key, value, document_ids=None, keep=None, p=0.0):
         for sample in range(b):
             for head in range(groups * per_group):
                 group, within = divmod(head, per_group)
-                seen = [j for j in range(i + 1) if document_ids is None or document_ids[sample, j] == document_ids[sample, i]]
-                scores = torch.stack([query[i, sample, group, within] @ key[j, sample, group] / math.sqrt(d) for j in seen])
+                seen = [
+                    j
+                    for j in range(i + 1)
+                    if document_ids is None or document_ids[sample, j] == document_ids[sample, i]
+                ]
+                scores = torch.stack(
+                    [query[i, sample, group, within] @ key[j, sample, group] / math.sqrt(d) for j in seen]
+                )
                 weights = scores.exp() / scores.exp().sum()
                 if keep is not None:
-                    weights = weights * torch.tensor([keep(sample, head, i, j) / (1 - p) for j in seen], dtype=torch.float64)
+                    weights = weights * torch.tensor(
+                        [keep(sample, head, i, j) / (1 - p) for j in seen], dtype=torch.float64
+                    )
                 rows.append(sum(w * value[j, sample, group] for w, j in zip(weights, seen)))
     return torch.stack(rows).view(s, b, -1)
 
@@ -47,10 +58,12 @@ def by_loops(query, key, value, document_ids=None, keep=None, p=0.0):
 @pytest.mark.parametrize("documents", [False, True])
 def test_cores_equal_attention_by_loops(name, heads, groups, documents):
     config = model(heads, groups)
-    batch = {"document_ids": torch.tensor([[0, 0, 1, 1, 1, 2, 2, 2, 3], [4, 4, 4, 4, 4, 4, 4, 4, 4]])} if documents else {}
+    batch = (
+        {"document_ids": torch.tensor([[0, 0, 1, 1, 1, 2, 2, 2, 3], [4, 4, 4, 4, 4, 4, 4, 4, 4]])} if documents else {}
+    )
     tensors, own = inputs(config), inputs(config)
     expected = by_loops(*tensors, **batch)
-    context = CORES[name]("a", config, LayerContext(dtype=torch.float64))(*own, batch)
+    context = CORES[name]("a", config, LayerContext(dtype=torch.float64))(*own, DocumentMask().of(batch), batch)
     assert_same(context, expected)
     weights = random(*expected.shape, seed=9)
     (expected * weights).sum().backward()
@@ -64,9 +77,9 @@ def test_cores_equal_attention_by_loops(name, heads, groups, documents):
 def test_any_length_in_16_bits(name, length):
     config = model(2, 2, 16, length)
     tensors = inputs(config)
-    truth = CORES["unfused"]("a", config, LayerContext(dtype=torch.float64))(*tensors, {})
+    truth = CORES["unfused"]("a", config, LayerContext(dtype=torch.float64))(*tensors, None, {})
     own = [tensor.detach().bfloat16().requires_grad_() for tensor in tensors]
-    context = CORES[name]("a", config, LayerContext(dtype=torch.bfloat16))(*own, {})
+    context = CORES[name]("a", config, LayerContext(dtype=torch.bfloat16))(*own, None, {})
     assert context.dtype == torch.bfloat16
     torch.testing.assert_close(context.double(), truth.detach(), rtol=0.05, atol=0.03)
     context.sum().backward()
@@ -80,8 +93,10 @@ def test_softmax_in_float32_is_nearer_to_the_truth():
         tensors = [tensor.detach().mul(3).bfloat16() for tensor in inputs(config)]
         core = unfused.Core("a", config, LayerContext(dtype=torch.bfloat16))
         assert core.softmax_dtype == (torch.float32 if in_fp32 else None)
-        truth = unfused.Core("a", config, LayerContext(dtype=torch.float64))(*[tensor.double() for tensor in tensors], {})
-        errors[in_fp32] = float((core(*tensors, {}).double() - truth).square().mean())
+        truth = unfused.Core("a", config, LayerContext(dtype=torch.float64))(
+            *[tensor.double() for tensor in tensors], None, {}
+        )
+        errors[in_fp32] = float((core(*tensors, None, {}).double() - truth).square().mean())
     assert errors[True] <= errors[False] * 1.01
     assert unfused.Core("a", config, LayerContext(dtype=torch.float64)).softmax_dtype is None
 
@@ -101,19 +116,21 @@ def test_attention_dropout_is_that_of_the_weight_in_the_run():
     tensors = inputs(config)
     expected = by_loops(*tensors, keep=keep_of(config, ids, 7), p=0.3)
     core = unfused.Core("a", config, LayerContext(dtype=torch.float64, seed=7))
-    assert_same(core(*tensors, {"sample_ids": ids}), expected)
-    assert_same(core.eval()(*tensors, {}), by_loops(*tensors))
+    assert_same(core(*tensors, None, {"sample_ids": ids}), expected)
+    assert_same(core.eval()(*tensors, None, {}), by_loops(*tensors))
 
 
 def local_core(rank, world_size, config, ids):
     ctx = layer_context(rank, world_size)
     tensors = [tensor.chunk(world_size, dim=2)[rank] for tensor in inputs(config)]
-    return unfused.Core("a", config, ctx)(*tensors, {"sample_ids": ids}).detach()
+    return unfused.Core("a", config, ctx)(*tensors, None, {"sample_ids": ids}).detach()
 
 
 def test_attention_dropout_does_not_show_tensor_parallelism():
     config, ids = model(attention_dropout=0.3), torch.tensor([5, 1000])
-    whole = unfused.Core("a", config, LayerContext(dtype=torch.float64, seed=7))(*inputs(config), {"sample_ids": ids})
+    whole = unfused.Core("a", config, LayerContext(dtype=torch.float64, seed=7))(
+        *inputs(config), None, {"sample_ids": ids}
+    )
     assert_same(torch.cat(run_world(local_core, 2, config, ids), dim=-1), whole)
 
 
@@ -122,16 +139,28 @@ def test_attention_dropout_does_not_show_tensor_parallelism():
     ("unfused", 0.0, True, "unfused"), ("fused", 0.0, True, "fused"),
 ])  # fmt: skip
 def test_choice_of_core(backend, p, training, expected):
-    attention = Attention("a", model(attention_dropout=p, attention_backend=backend), LayerContext(), None).train(training)
+    attention = Attention(
+        "a", model(attention_dropout=p, attention_backend=backend), LayerContext(), Positions()
+    ).train(training)
     assert isinstance(attention._core(), CORES[expected])
 
 
 def test_editing_one_document_leaves_the_others_logits_unchanged():
     config = model(position_embedding_type="none")
-    attention = Attention("a", config, LayerContext(dtype=torch.float64), None)
+    attention = Attention("a", config, LayerContext(dtype=torch.float64), Positions())
     batch = {"document_ids": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 2, 3]])}
     x = random(9, 1, 16)
     edited = x.clone()
     edited[:4] += 1
     before, after = attention(x, batch), attention(edited, batch)
     assert torch.equal(before[4:], after[4:]) and not torch.equal(before[:4], after[:4])
+
+
+def test_document_mask_is_made_once_for_a_micro_batch():
+    documents, first = DocumentMask(), {"document_ids": torch.tensor([[0, 0, 1]])}
+    mask = documents.of(first)
+    assert mask.tolist() == [[[[True, False, False], [True, True, False], [False, False, True]]]]
+    assert documents.of(dict(first)) is mask
+    assert documents.of({"document_ids": torch.tensor([[0, 0, 0]])})[0, 0, 2].all()
+    assert documents.of({}) is None
+    assert torch.equal(documents.of(first), mask)

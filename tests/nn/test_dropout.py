@@ -54,7 +54,12 @@ def test_tensor_and_sequence_parallelism_do_not_show(tp):
 
 def test_sites_samples_and_seeds_have_different_masks():
     ctx = LayerContext(dtype=torch.float64)
-    outputs = [dropped(ctx), dropped(ctx, name="b"), dropped(ctx, ids=IDS + 1), dropped(LayerContext(dtype=torch.float64, seed=1))]
+    outputs = [
+        dropped(ctx),
+        dropped(ctx, name="b"),
+        dropped(ctx, ids=IDS + 1),
+        dropped(LayerContext(dtype=torch.float64, seed=1)),
+    ]
     for at, first in enumerate(outputs):
         for second in outputs[at + 1 :]:
             assert not torch.equal(first == 0, second == 0)

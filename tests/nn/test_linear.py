@@ -26,13 +26,19 @@ def check_column(rank, world_size, sequence_parallel, shape):
     ctx = layer_context(rank, world_size, sequence_parallel)
     layer = ColumnParallelLinear("a", WIDTH, out_shape, ctx, shard_dim=shard_dim)
     weight, bias = fill(layer.weight, 1), fill(layer.bias, 2)
-    x, coefficients = random(SEQUENCE, BATCH, WIDTH, seed=3).requires_grad_(), random(SEQUENCE, BATCH, *out_shape, seed=4)
+    x, coefficients = (
+        random(SEQUENCE, BATCH, WIDTH, seed=3).requires_grad_(),
+        random(SEQUENCE, BATCH, *out_shape, seed=4),
+    )
     y = F.linear(x, weight.view(-1, WIDTH), bias.view(-1)).unflatten(-1, out_shape)
     (y * coefficients).sum().backward()
 
     local_x = leaf(sequence_part(x, ctx))
     local_y = layer(local_x)
-    part = lambda whole: whole.chunk(world_size, dim=2 + shard_dim)[rank].flatten(2)
+
+    def part(whole):
+        return whole.chunk(world_size, dim=2 + shard_dim)[rank].flatten(2)
+
     assert_same(local_y, part(y))
     (local_y * part(coefficients)).sum().backward()
     assert_same(local_x.grad, sequence_part(x.grad, ctx))
@@ -118,7 +124,10 @@ def test_skipped_bias_is_returned_and_learns():
 
 
 def test_input_gradient_matches_finite_differences():
-    for layer in (ColumnParallelLinear("a", 3, 4, LayerContext(dtype=torch.float64)), RowParallelLinear("a", 3, 4, LayerContext(dtype=torch.float64))):
+    for layer in (
+        ColumnParallelLinear("a", 3, 4, LayerContext(dtype=torch.float64)),
+        RowParallelLinear("a", 3, 4, LayerContext(dtype=torch.float64)),
+    ):
         assert torch.autograd.gradcheck(layer, (random(2, 2, 3).requires_grad_(),))
 
 

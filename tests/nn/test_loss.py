@@ -19,7 +19,9 @@ def dense(logits, labels, label_smoothing):
     log_p = logits - logits.amax(-1, keepdim=True)
     log_p = log_p - log_p.exp().sum(-1, keepdim=True).log()
     target = torch.full_like(logits, label_smoothing / logits.shape[-1])
-    target.scatter_add_(-1, labels.unsqueeze(-1), torch.full_like(labels, 1, dtype=logits.dtype).unsqueeze(-1) * (1 - label_smoothing))
+    target.scatter_add_(
+        -1, labels.unsqueeze(-1), torch.full_like(labels, 1, dtype=logits.dtype).unsqueeze(-1) * (1 - label_smoothing)
+    )
     return -(target * log_p).sum(-1)
 
 
@@ -35,7 +37,10 @@ def check_loss(rank, world_size, vocabulary, label_smoothing, scale):
     (expected * weights).sum().backward()
 
     padding = torch.full((SEQUENCE, BATCH, padded_size - vocab_size), 1e4, dtype=torch.float64)
-    local = lambda whole: torch.cat((whole, padding), -1).chunk(world_size, -1)[rank]
+
+    def local(whole):
+        return torch.cat((whole, padding), -1).chunk(world_size, -1)[rank]
+
     local_logits = local(logits.detach()).clone().requires_grad_()
     loss = vocab_parallel_cross_entropy(local_logits.clone(), labels, shard, tp, label_smoothing)
     assert_same(loss, expected)
@@ -69,7 +74,10 @@ def test_gradient_matches_finite_differences(label_smoothing):
     labels = torch.tensor([[0, 4], [2, 2]])
     shard, group = alone(5, 8)
     weights = random(2, 2, seed=1)
-    loss = lambda logits: (vocab_parallel_cross_entropy(logits.clone(), labels, shard, group, label_smoothing) * weights).sum()
+
+    def loss(logits):
+        return (vocab_parallel_cross_entropy(logits.clone(), labels, shard, group, label_smoothing) * weights).sum()
+
     assert_gradient(loss, random(2, 2, 8))
 
 
@@ -94,7 +102,9 @@ def test_no_second_tensor_of_the_logits_size():
 
 
 def test_a_second_backward_through_consumed_logits_is_refused():
-    loss = vocab_parallel_cross_entropy(random(2, 2, 4).requires_grad_().clone(), torch.zeros(2, 2, dtype=torch.int64), *alone(4, 4)).sum()
+    loss = vocab_parallel_cross_entropy(
+        random(2, 2, 4).requires_grad_().clone(), torch.zeros(2, 2, dtype=torch.int64), *alone(4, 4)
+    ).sum()
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
@@ -103,7 +113,9 @@ def test_a_second_backward_through_consumed_logits_is_refused():
 def check_gathered(rank, world_size):
     tp = layer_context(rank, world_size).tp
     with pytest.raises(ConfigError, match=re.escape("this rank's 64 of the vocabulary's columns; given 128")):
-        vocab_parallel_cross_entropy(random(2, 2, 128), torch.zeros(2, 2, dtype=torch.int64), VocabularyShard.of(101, 128, tp), tp)
+        vocab_parallel_cross_entropy(
+            random(2, 2, 128), torch.zeros(2, 2, dtype=torch.int64), VocabularyShard.of(101, 128, tp), tp
+        )
 
 
 def test_gathered_logits_are_refused():

@@ -24,7 +24,11 @@ def test_layer_norm_by_its_formula():
 def test_rms_norm_by_its_formula_and_its_gradients_by_autograd():
     norm = RMSNorm("a", 16, 1e-3, LayerContext(dtype=torch.float64))
     norm.weight.data.copy_(random(16, seed=1))
-    x, weight, coefficients = X.clone().requires_grad_(), norm.weight.detach().clone().requires_grad_(), random(5, 3, 16, seed=3)
+    x, weight, coefficients = (
+        X.clone().requires_grad_(),
+        norm.weight.detach().clone().requires_grad_(),
+        random(5, 3, 16, seed=3),
+    )
     expected = rms_norm(x, weight, 1e-3)
     (expected * coefficients).sum().backward()
     own_x = X.clone().requires_grad_()

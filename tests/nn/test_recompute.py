@@ -62,7 +62,10 @@ def test_numbers_and_reports_are_the_same_and_less_is_kept(tp):
     for results in run_world(every_case, tp, run, [False, True], models, PLANS):
         for at in range(0, len(results), len(PLANS)):
             (loss, grads, reports, num_bytes), *recomputed = results[at : at + len(PLANS)]
-            assert set(reports.values()) <= {1, 2} and [n for n in reports if reports[n] == 2] in ([], ["embedding.word.weight"])
+            assert set(reports.values()) <= {1, 2} and [n for n in reports if reports[n] == 2] in (
+                [],
+                ["embedding.word.weight"],
+            )
             for plan, (own_loss, own_grads, own_reports, own_bytes) in zip(PLANS[1:], recomputed):
                 assert torch.equal(own_loss, loss) and own_reports == reports, plan
                 for name in grads:

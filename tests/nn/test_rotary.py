@@ -37,7 +37,9 @@ def test_rotation_of_the_first_heads_of_each_group(interleaved, percent):
         for b in range(2):
             for group in range(2):
                 for head in range(2):
-                    values = by_complex_numbers(expected[s, b, group, head].tolist(), int(positions[b, s]), turns, interleaved)
+                    values = by_complex_numbers(
+                        expected[s, b, group, head].tolist(), int(positions[b, s]), turns, interleaved
+                    )
                     expected[s, b, group, head] = torch.tensor(values, dtype=torch.float64)
     rotary = Rotary(config)
     own = x.clone()
@@ -51,7 +53,10 @@ def test_rotation_of_the_first_heads_of_each_group(interleaved, percent):
 def test_scores_depend_on_the_distance_alone():
     rotary = Rotary(model(seq_length=64))
     query, key = random(1, 1, 8), random(1, 1, 8, seed=1)
-    turn = lambda x, position: rotary.rotate_(x.clone(), (1, 1, 1, 1, 8), 1, torch.tensor([[position]]))
+
+    def turn(x, position):
+        return rotary.rotate_(x.clone(), (1, 1, 1, 1, 8), 1, torch.tensor([[position]]))
+
     assert_same((turn(query, 13) * turn(key, 9)).sum(), (turn(query, 60) * turn(key, 56)).sum())
 
 
@@ -82,7 +87,9 @@ def test_interpolation_divides_positions():
 
 def test_llama3_scaling_keeps_short_wavelengths_and_stretches_long_ones():
     config = model(hidden_size=256, rotary_base=500000.0, use_rope_scaling=True, rope_scaling_factor=8.0)
-    for plain, scaled in zip(frequencies(model(hidden_size=256, rotary_base=500000.0)).tolist(), frequencies(config).tolist()):
+    for plain, scaled in zip(
+        frequencies(model(hidden_size=256, rotary_base=500000.0)).tolist(), frequencies(config).tolist()
+    ):
         wavelength = 2 * math.pi / plain
         if wavelength < 8192 / 4:
             expected = plain

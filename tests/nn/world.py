@@ -12,7 +12,9 @@ from megalite.state import Box
 from megalite.topology.mesh import Mesh
 
 
-def layer_context(rank: int, world_size: int, sequence_parallel: bool = False, dtype: torch.dtype = torch.float64) -> LayerContext:
+def layer_context(
+    rank: int, world_size: int, sequence_parallel: bool = False, dtype: torch.dtype = torch.float64
+) -> LayerContext:
     return LayerContext(tp=_tp_group(rank, world_size), sequence_parallel=sequence_parallel, dtype=dtype, seed=7)
 
 

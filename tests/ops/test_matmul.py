@@ -24,7 +24,9 @@ def operands(lead, num_in, num_out, dtype):
 def close(actual, expected, dtype):
     assert actual.shape == expected.shape
     scale = float(expected.abs().max()) if expected.numel() else 0.0
-    assert float((actual.double() - expected).abs().max() if expected.numel() else 0.0) <= 4 * DTYPES[dtype] * max(scale, 1.0)
+    assert float((actual.double() - expected).abs().max() if expected.numel() else 0.0) <= 4 * DTYPES[dtype] * max(
+        scale, 1.0
+    )
 
 
 @pytest.mark.parametrize("lead, num_in, num_out", SHAPES)

@@ -6,7 +6,6 @@ from torch import nn
 
 from megalite.config import ModelConfig
 from megalite.nn.context import LayerContext
-from megalite.nn.mask import document_mask
 
 
 class Core(nn.Module):
@@ -15,11 +14,17 @@ class Core(nn.Module):
     def __init__(self, name: str, model: ModelConfig, ctx: LayerContext):
         super().__init__()
 
-    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        allowed: torch.Tensor | None,
+        batch: dict[str, torch.Tensor],
+    ) -> torch.Tensor:
         sequence, batch_size, groups, heads_per_group, head_dim = query.shape
         query = query.permute(1, 2, 3, 0, 4).reshape(batch_size, groups * heads_per_group, sequence, head_dim)
         key, value = key.permute(1, 2, 0, 3), value.permute(1, 2, 0, 3)
-        allowed = document_mask(batch)
         context = F.scaled_dot_product_attention(
             query, key, value, attn_mask=allowed, is_causal=allowed is None, enable_gqa=heads_per_group > 1
         )

@@ -9,7 +9,7 @@ from torch import nn
 from megalite.config import ModelConfig
 from megalite.nn.context import LayerContext
 from megalite.nn.dropout import apply_mask
-from megalite.nn.mask import causal_mask, document_mask
+from megalite.nn.mask import causal_mask
 from megalite.ops import philox
 
 
@@ -26,11 +26,17 @@ class Core(nn.Module):
         self.p, self.num_heads = model.attention_dropout, model.num_attention_heads
         self.softmax_dtype = torch.float32 if model.attention_softmax_in_fp32 and ctx.dtype != torch.float64 else None
 
-    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        allowed: torch.Tensor | None,
+        batch: dict[str, torch.Tensor],
+    ) -> torch.Tensor:
         sequence, batch_size, groups, heads_per_group, head_dim = query.shape
         query = (query / math.sqrt(head_dim)).permute(1, 2, 3, 0, 4).reshape(batch_size, groups, -1, head_dim)
         scores = torch.matmul(query, key.permute(1, 2, 3, 0)).view(batch_size, -1, sequence, sequence)
-        allowed = document_mask(batch)
         if allowed is None:
             allowed = causal_mask(sequence, scores.device)
         scores.masked_fill_(~allowed, -torch.inf)
