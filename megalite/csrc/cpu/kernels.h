@@ -18,8 +18,8 @@ void layer_norm_backward(void* dx, float* dweight, float* dbias, float* partial,
                          const void* x, const void* weight, const float* mean, const float* scale, int64_t rows,
                          int64_t cols, int64_t blocks, int dtype);
 
-// Activations of [rows, cols] + bias [cols] (may be null; then so are `dbias` and `partial` [blocks, cols]). For SwiGLU,
-// `x` and its bias are 2 * cols wide, gate then up, and `partial` is [blocks, 2 * cols].
+// Activations of [rows, cols] + bias [cols] (may be null; then so are `dbias` and `partial` [blocks, cols]). For
+// SwiGLU, `x` and its bias are 2 * cols wide, gate then up, and `partial` is [blocks, 2 * cols].
 void bias_gelu_forward(void* y, const void* x, const void* bias, int64_t rows, int64_t cols, int dtype);
 void bias_gelu_backward(void* dx, float* dbias, float* partial, const void* dy, const void* x, const void* bias,
                         int64_t rows, int64_t cols, int64_t blocks, int dtype);
@@ -29,5 +29,52 @@ void squared_relu_backward(void* dx, float* dbias, float* partial, const void* d
 void swiglu_forward(void* y, const void* x, const void* bias, int64_t rows, int64_t cols, int dtype);
 void swiglu_backward(void* dx, float* dbias, float* partial, const void* dy, const void* x, const void* bias,
                      int64_t rows, int64_t cols, int64_t blocks, int dtype);
+
+// Softmax of scale * x over rows of `keys`; row r belongs to query r % queries. Hidden are the keys whose byte of
+// `mask` [masks, queries, keys] (may be null) is not zero, where `rows_per_mask` rows share a mask, or, if `causal`,
+// those after the query's own, the last query seeing all. A row that sees nothing is zero.
+void softmax_forward(void* y, const void* x, const uint8_t* mask, int64_t rows, int64_t queries, int64_t keys,
+                     int64_t rows_per_mask, int causal, double scale, int dtype);
+void softmax_backward(void* dx, const void* dy, const void* y, int64_t rows, int64_t queries, int64_t keys, int causal,
+                      double scale, int dtype);
+
+// Turns the first 2 * half channels of the first `rotated_heads` heads of each group of x [positions, groups, heads,
+// head_dim] by the angles of cos and sin [positions, half], times `direction` (1 or -1), into y, which may be x.
+void rotary(void* y, const void* x, const float* cos, const float* sin, int64_t positions, int64_t groups,
+            int64_t heads, int64_t rotated_heads, int64_t head_dim, int64_t half, int interleaved, double direction,
+            int dtype);
+
+// y = dropout(x + bias) + residual, where bias and residual may be null. Element j of row r is element
+// row_numbers[r] * cols + j of the Philox stream of the key; it is dropped if its word is below `threshold`, and else
+// multiplied by `scale`. With a threshold of 0 there is no mask. `dbias` and `partial` [blocks, cols] may be null.
+void dropout_residual_forward(void* y, const void* x, const void* bias, const void* residual,
+                              const int64_t* row_numbers, int64_t rows, int64_t cols, int64_t key0, int64_t key1,
+                              int64_t threshold, double scale, int dtype);
+void dropout_residual_backward(void* dx, float* dbias, float* partial, const void* dy, const int64_t* row_numbers,
+                               int64_t rows, int64_t cols, int64_t blocks, int64_t key0, int64_t key1,
+                               int64_t threshold, double scale, int dtype);
+
+// Cross-entropy of logits [rows, cols], of which the first `vocabulary` columns count. `target` is a column, or -1
+// where another rank holds it. The largest logit of each row; then with the largest over all ranks, out [3, rows]: the
+// sums of exp(logit - peak), logit - peak of the target, and the sum of logit - peak; and at last the gradient in the
+// place of the logits, weight * (exp(logit - log_total) - on_all - on_target at the target).
+void cross_entropy_peaks(float* peak, const void* logits, int64_t rows, int64_t cols, int64_t vocabulary, int dtype);
+void cross_entropy_sums(float* out, const void* logits, const float* peak, const int64_t* target, int64_t rows,
+                        int64_t cols, int64_t vocabulary, int dtype);
+void cross_entropy_gradient(void* logits, const float* log_total, const float* weight, const int64_t* target,
+                            int64_t rows, int64_t cols, int64_t vocabulary, double on_target, double on_all, int dtype);
+
+// One update: g = grad * grad_factor, moments of g, param * param_factor - rate * mean / (root_factor *
+// sqrt(mean_square) + epsilon), also stored to `copy` (may be null) in the type of `dtype`.
+void adamw(float* param, void* copy, const float* grad, float* mean, float* mean_square, int64_t size,
+           double grad_factor, double param_factor, double beta1, double beta2, double epsilon, double root_factor,
+           double rate, int dtype);
+
+// The sum of squares of each block of 65536 elements. Unless `factor` is 1, x is multiplied by it first, in place.
+void sum_of_squares(double* partial, void* x, int64_t size, double factor, int dtype);
+
+// Normal numbers of deviation `std` for `runs` runs of `length` consecutive elements of the Philox stream of the key.
+void normal_fill(void* out, const int64_t* starts, int64_t runs, int64_t length, double std, int64_t key0, int64_t key1,
+                 int dtype);
 
 }  // namespace megalite::MEGALITE_ISA

@@ -1,4 +1,5 @@
-// The CPU kernels as Python functions: a submodule for each instruction set that this processor runs, and `cpu`, the best.
+// The CPU kernels as Python functions: a submodule for each instruction set that this processor runs, and `cpu`, the
+// best of them.
 #include "cpu/module.h"
 
 #include "raw.h"
@@ -25,21 +26,32 @@ namespace {
 constexpr int kRowBlocks = 64;
 
 #define MEGALITE_DEFINE(name) m.def(#name, raw(&name))
-#define MEGALITE_BIND(isa)                     \
-  using namespace isa;                         \
+#define MEGALITE_BIND(isa)                           \
+  using namespace isa;                               \
   py::module_ m = native.def_submodule("cpu_" #isa); \
-  m.attr("ISA") = #isa;                        \
-  m.attr("ROW_BLOCKS") = kRowBlocks;           \
-  MEGALITE_DEFINE(rms_norm_forward);           \
-  MEGALITE_DEFINE(rms_norm_backward);          \
-  MEGALITE_DEFINE(layer_norm_forward);         \
-  MEGALITE_DEFINE(layer_norm_backward);        \
-  MEGALITE_DEFINE(bias_gelu_forward);          \
-  MEGALITE_DEFINE(bias_gelu_backward);         \
-  MEGALITE_DEFINE(squared_relu_forward);       \
-  MEGALITE_DEFINE(squared_relu_backward);      \
-  MEGALITE_DEFINE(swiglu_forward);             \
-  MEGALITE_DEFINE(swiglu_backward);            \
+  m.attr("ISA") = #isa;                              \
+  m.attr("ROW_BLOCKS") = kRowBlocks;                 \
+  MEGALITE_DEFINE(rms_norm_forward);                 \
+  MEGALITE_DEFINE(rms_norm_backward);                \
+  MEGALITE_DEFINE(layer_norm_forward);               \
+  MEGALITE_DEFINE(layer_norm_backward);              \
+  MEGALITE_DEFINE(bias_gelu_forward);                \
+  MEGALITE_DEFINE(bias_gelu_backward);               \
+  MEGALITE_DEFINE(squared_relu_forward);             \
+  MEGALITE_DEFINE(squared_relu_backward);            \
+  MEGALITE_DEFINE(swiglu_forward);                   \
+  MEGALITE_DEFINE(swiglu_backward);                  \
+  MEGALITE_DEFINE(softmax_forward);                  \
+  MEGALITE_DEFINE(softmax_backward);                 \
+  MEGALITE_DEFINE(rotary);                           \
+  MEGALITE_DEFINE(dropout_residual_forward);         \
+  MEGALITE_DEFINE(dropout_residual_backward);        \
+  MEGALITE_DEFINE(cross_entropy_peaks);              \
+  MEGALITE_DEFINE(cross_entropy_sums);               \
+  MEGALITE_DEFINE(cross_entropy_gradient);           \
+  MEGALITE_DEFINE(adamw);                            \
+  MEGALITE_DEFINE(sum_of_squares);                   \
+  MEGALITE_DEFINE(normal_fill);                      \
   return m;
 
 py::module_ bind_generic(py::module_& native) { MEGALITE_BIND(generic) }

@@ -40,18 +40,6 @@ void forward(T* y, const T* x, const T* bias, int64_t rows, int64_t cols) {
   });
 }
 
-// Adds to a row of sums, where there is one.
-template <typename Lanes>
-void add(float* sums, int64_t i, Vec value, Lanes lanes) {
-  if (sums != nullptr) store(sums + i, load(sums + i, lanes) + value, lanes);
-}
-
-// The block's row of `partial`, zero; null where there is no bias.
-inline float* block_sums(float* partial, int64_t block, int64_t cols) {
-  if (partial == nullptr) return nullptr;
-  return static_cast<float*>(memset(partial + block * cols, 0, cols * sizeof(float)));
-}
-
 template <typename Function, typename T>
 void backward(T* dx, float* dbias, float* partial, const T* dy, const T* x, const T* bias, int64_t rows, int64_t cols,
               int64_t blocks) {
@@ -62,7 +50,7 @@ void backward(T* dx, float* dbias, float* partial, const T* dy, const T* x, cons
         Vec value = load(x + row * cols + i, lanes) + load_or_zero(bias, i, lanes);
         Vec grad = load(dy + row * cols + i, lanes) * Function::slope(value);
         store(dx + row * cols + i, grad, lanes);
-        add(sums, i, grad, lanes);
+        add_to(sums, i, grad, lanes);
       });
     }
   });
@@ -98,8 +86,8 @@ void swiglu_backward_rows(T* dx, float* dbias, float* partial, const T* dy, cons
         Vec gate_grad = grad * up * (s.value + gate * (s.value * s.rest)), up_grad = grad * gate * s.value;
         store(gate_grads + i, gate_grad, lanes);
         store(up_grads + i, up_grad, lanes);
-        add(sums, i, gate_grad, lanes);
-        add(sums, cols + i, up_grad, lanes);
+        add_to(sums, i, gate_grad, lanes);
+        add_to(sums, cols + i, up_grad, lanes);
       });
     }
   });

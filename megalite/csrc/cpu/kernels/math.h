@@ -44,6 +44,17 @@ inline Vec reciprocal(Vec x) {
 inline Vec reciprocal(Vec x) { return 1.0f / x; }
 #endif
 
+#if defined(__AVX512F__)
+inline Vec sqrt(Vec x) { return bit_cast<Vec>(_mm512_sqrt_ps(bit_cast<__m512>(x))); }
+#elif defined(__AVX2__)
+inline Vec sqrt(Vec x) { return bit_cast<Vec>(_mm256_sqrt_ps(bit_cast<__m256>(x))); }
+#else
+inline Vec sqrt(Vec x) {
+  for (int lane = 0; lane < kLanes; ++lane) x[lane] = __builtin_sqrtf(x[lane]);
+  return x;
+}
+#endif
+
 // 1 / (1 + exp(-x)), and one minus it without cancellation. NaN stays NaN; 0 where the value would be subnormal.
 struct Sigmoid {
   Vec value, rest;

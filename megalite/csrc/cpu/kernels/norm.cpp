@@ -27,7 +27,9 @@ T* at(T* base, int64_t offset) { return base == nullptr ? nullptr : base + offse
 template <typename T>
 const T* add_row(const T* x, const T* residual, T* total, int64_t cols) {
   if (residual == nullptr) return x;
-  for_lanes(cols, [=](int64_t i, auto lanes) { store(total + i, load(x + i, lanes) + load(residual + i, lanes), lanes); });
+  for_lanes(cols, [=](int64_t i, auto lanes) {
+    store(total + i, load(x + i, lanes) + load(residual + i, lanes), lanes);
+  });
   return total;
 }
 
@@ -78,10 +80,8 @@ void backward(T* dx, float* dweight, float* dbias, float* partial, const T* dy, 
               const T* weight, const float* mean, const float* scale, int64_t rows, int64_t cols, int64_t blocks) {
   float* partial_bias = partial + blocks * cols;
   for_row_blocks(rows, cols, blocks, [=](int64_t block, int64_t begin, int64_t end) {
-    float* block_weight = partial + block * cols;
-    float* block_bias = partial_bias + block * cols;
-    memset(block_weight, 0, cols * sizeof(float));
-    if (kCentered) memset(block_bias, 0, cols * sizeof(float));
+    float* block_weight = block_sums(partial, block, cols);
+    float* block_bias = kCentered ? block_sums(partial_bias, block, cols) : nullptr;
     for (int64_t row = begin; row < end; ++row) {
       const T* in = x + row * cols;
       const T* grad = dy + row * cols;
@@ -90,8 +90,8 @@ void backward(T* dx, float* dweight, float* dbias, float* partial, const T* dy, 
       Vec along{}, level{};
       for_lanes(cols, [&](int64_t i, auto lanes) {
         Vec g = load(grad + i, lanes), normed = (load(in + i, lanes) - center) * factor;
-        store(block_weight + i, load(block_weight + i, lanes) + g * normed, lanes);
-        if (kCentered) store(block_bias + i, load(block_bias + i, lanes) + g, lanes);
+        add_to(block_weight, i, g * normed, lanes);
+        if (kCentered) add_to(block_bias, i, g, lanes);
         g *= load(weight + i, lanes);
         along += g * normed;
         if (kCentered) level += g;

@@ -2,6 +2,8 @@
 // and the number of threads that torch.set_num_threads sets.
 #pragma once
 
+#include <stdlib.h>
+
 #include <cstdint>
 #if defined(_OPENMP)
 #include <omp.h>
@@ -19,6 +21,26 @@ template <typename Body>
 inline void for_rows(int64_t rows, int64_t cols, Body body) {
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > kGrain)
   for (int64_t row = 0; row < rows; ++row) body(row);
+}
+
+// Scratch memory of one thread.
+struct Room {
+  float* data;
+  explicit Room(int64_t size) : data(static_cast<float*>(malloc(size * sizeof(float)))) {}
+  ~Room() { free(data); }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+};
+
+// The same, with room for `size` floats of the thread's own.
+template <typename Body>
+inline void for_rows_with_room(int64_t rows, int64_t cols, int64_t size, Body body) {
+#pragma omp parallel if (rows > 1 && rows * cols > kGrain)
+  {
+    Room room(size);
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < rows; ++row) body(row, room.data);
+  }
 }
 
 #if defined(_OPENMP)
@@ -49,6 +71,18 @@ template <typename Body>
 inline void for_row_blocks(int64_t rows, int64_t cols, int64_t blocks, Body body) {
 #pragma omp parallel for schedule(static) if (blocks > 1 && rows * cols > kGrain)
   for (int64_t block = 0; block < blocks; ++block) body(block, rows * block / blocks, rows * (block + 1) / blocks);
+}
+
+// The block's row of `partial`, zeroed; null where there is none.
+inline float* block_sums(float* partial, int64_t block, int64_t cols) {
+  if (partial == nullptr) return nullptr;
+  return static_cast<float*>(memset(partial + block * cols, 0, cols * sizeof(float)));
+}
+
+// Adds to a row of sums, where there is one.
+template <typename Lanes>
+inline void add_to(float* sums, int64_t i, Vec value, Lanes lanes) {
+  if (sums != nullptr) store(sums + i, load(sums + i, lanes) + value, lanes);
 }
 
 template <typename T>

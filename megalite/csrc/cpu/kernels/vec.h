@@ -155,6 +155,19 @@ inline void store(T* to, Vec x, Whole) { store(to, x); }
 template <typename T>
 inline void store(T* to, Vec x, Part part) { store(to, x, part.count); }
 
+// Which of kLanes bytes are not zero.
+typedef uint8_t ByteVec __attribute__((vector_size(kLanes)));
+inline IntVec is_set(const uint8_t* from, Whole) {
+  ByteVec bytes;
+  memcpy(&bytes, from, sizeof bytes);
+  return __builtin_convertvector(bytes, IntVec) != 0;
+}
+inline IntVec is_set(const uint8_t* from, Part part) {
+  uint8_t bytes[kLanes] = {};
+  memcpy(bytes, from, part.count);
+  return is_set(bytes, Whole{});
+}
+
 // x, and `fill` in the lanes beyond the part.
 inline Vec fill(Vec x, float, Whole) { return x; }
 inline Vec fill(Vec x, float value, Part part) {
