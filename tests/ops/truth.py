@@ -30,9 +30,9 @@ def check(op: Function, plain: Function, inputs: Sequence[torch.Tensor]) -> None
         assert ours.shape == exact.shape and ours.dtype == other.dtype, f"result {number}: {ours.shape} {ours.dtype}"
         if not exact.numel():
             continue
-        # Where plain torch happens to be exact, one unit in the last place of the largest value is allowed.
-        unit = torch.finfo(ours.dtype).eps * exact.abs().max()
-        allowed = 2 * (other.double() - exact).abs().max() + unit
+        # Among few values plain torch may happen to be exact: some units in the last place of the largest are allowed.
+        units = (1 if exact.numel() >= 100 else 8) * torch.finfo(ours.dtype).eps * exact.abs().max()
+        allowed = 2 * (other.double() - exact).abs().max() + units
         error = (ours.double() - exact).abs().max()
         assert error <= allowed, f"result {number}: error {error:.3e}, allowed {allowed:.3e}"
 
