@@ -12,9 +12,13 @@ from typing import Callable, Iterator
 
 import torch
 
+from megalite.ops.box_muller import box_muller
+from megalite.ops.kernels import find
 from megalite.state import Box
 
 Key = tuple[int, int]
+
+KERNELS = ("normal_fill",)
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -37,6 +41,17 @@ def philox4x32(counter: tuple[torch.Tensor, ...], key: Key) -> tuple[torch.Tenso
     return c0, c1, c2, c3
 
 
+def stream_key(seed: int, purpose: str) -> Key:
+    """Two key words: a hash of seed and purpose, so that no two purposes share a stream."""
+    digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
+    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")
+
+
+def drop_threshold(p: float) -> int:
+    """Random words below it drop their element, with probability ``p``."""
+    return round(p * 2**32)
+
+
 def words(seed: int, purpose: str, block: torch.Tensor, step: int = 0) -> torch.Tensor:
     """Random 32-bit words of ``block`` (int64, any shape): int64 of shape ``block.shape + (4,)``.
 
@@ -44,7 +59,7 @@ def words(seed: int, purpose: str, block: torch.Tensor, step: int = 0) -> torch.
     """
     high = (block >> 32).bitwise_and_(_LOW)
     step_words = (torch.full_like(block, step & _LOW), torch.full_like(block, step >> 32))
-    return torch.stack(philox4x32((block & _LOW, high, *step_words), _key(seed, purpose)), dim=-1)
+    return torch.stack(philox4x32((block & _LOW, high, *step_words), stream_key(seed, purpose)), dim=-1)
 
 
 def keep_mask(seed: int, purpose: str, rows: torch.Tensor, length: int, p: float) -> torch.Tensor:
@@ -53,54 +68,59 @@ def keep_mask(seed: int, purpose: str, rows: torch.Tensor, length: int, p: float
     ``rows`` (int64, 1-d) holds row numbers of a matrix of rows of ``length`` elements, so column j of row r is element
     ``r * length + j`` of the stream of (seed, purpose). Exact to the bit on every device: an integer comparison.
     """
-    threshold = round(p * 2**32)
+    threshold = drop_threshold(p)
     keep = torch.empty(rows.numel(), length, dtype=torch.bool, device=rows.device)
     starts = rows * length
     for at, columns in _tiles(rows.numel(), length):
         values = _run_values(
-            lambda block: words(seed, purpose, block), starts[at] + columns.start, columns.stop - columns.start, length % 4 == 0
+            lambda block: words(seed, purpose, block),
+            starts[at] + columns.start,
+            columns.stop - columns.start,
+            length % 4 == 0,
         )
         torch.ge(values, threshold, out=keep[at, columns])
     return keep
 
 
 def normal_box(
-    seed: int, purpose: str, global_shape: tuple[int, ...], box: Box, std: float, dtype: torch.dtype, device: torch.device | str = "cpu"
+    seed: int,
+    purpose: str,
+    global_shape: tuple[int, ...],
+    box: Box,
+    std: float,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
 ) -> torch.Tensor:
     """Normal numbers of mean 0 and deviation ``std`` for the part ``box`` of a tensor of ``global_shape``.
 
-    Equal, bit for bit, to the same part of the whole tensor computed on the same kind of device. Box-Muller in float64,
-    rounded once to ``dtype``.
+    Equal, bit for bit, to the same part of the whole tensor, computed on any device: :func:`box_muller` in float64,
+    rounded to ``dtype`` (to 16-bit types by way of float32).
     """
     values = torch.empty(box.extent, dtype=dtype, device=device)
     if values.numel() == 0:
         return values
     starts, length = _contiguous_runs(global_shape, box)
+    kernels = find(KERNELS, values)
+    if kernels is not None:
+        starts = starts.to(device)
+        kernels("normal_fill", values, starts, len(starts), length, std, *stream_key(seed, purpose), dtype)
+        return values
     aligned = length % 4 == 0 and not bool((starts % 4).any())
     starts, flat = starts.to(device), values.view(-1, length)
     for at, columns in _tiles(len(starts), length):
         normals = _run_values(
-            lambda block: _box_muller(words(seed, purpose, block)), starts[at] + columns.start, columns.stop - columns.start, aligned
+            lambda block: box_muller(words(seed, purpose, block)),
+            starts[at] + columns.start,
+            columns.stop - columns.start,
+            aligned,
         )
         flat[at, columns] = normals.mul_(std).to(dtype)
     return values
 
 
-def _key(seed: int, purpose: str) -> Key:
-    """Two key words: a hash of seed and purpose, so that no two purposes share a stream."""
-    digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
-    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")
-
-
-def _box_muller(block_words: torch.Tensor) -> torch.Tensor:
-    """Standard normals (float64) from words [..., 4]: two pairs, each of a radius word and an angle word."""
-    unit = (block_words.view(*block_words.shape[:-1], 2, 2).double() + 1) * 2.0**-32
-    radius = unit[..., 0].contiguous().log_().mul_(-2).sqrt_()
-    angle = unit[..., 1] * (2 * math.pi)
-    return torch.stack((radius * angle.cos(), radius * angle.sin()), dim=-1).flatten(-2)
-
-
-def _run_values(generate: Callable[[torch.Tensor], torch.Tensor], starts: torch.Tensor, length: int, aligned: bool) -> torch.Tensor:
+def _run_values(
+    generate: Callable[[torch.Tensor], torch.Tensor], starts: torch.Tensor, length: int, aligned: bool
+) -> torch.Tensor:
     """Values of the elements ``starts[i] + j``, j < length, as [len(starts), length], from whole blocks of four."""
     blocks_per_run = length // 4 if aligned else (length + 6) // 4
     block = (starts >> 2).unsqueeze(1) + torch.arange(blocks_per_run, device=starts.device)

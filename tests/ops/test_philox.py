@@ -4,7 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from megalite.ops import philox
+from megalite.ops import kernels, philox
+from megalite.ops.box_muller import box_muller
 from megalite.state import Box
 
 ONES = 0xFFFFFFFF
@@ -50,13 +51,18 @@ def test_cipher_equals_unbounded_integer_arithmetic(counter, key):
 
 def test_words_are_those_of_the_block_number_and_step_at_64_bits():
     block, step = (5 << 32) + 7, (3 << 32) + 11
-    key = philox._key(9, "a")
+    key = philox.stream_key(9, "a")
     assert tuple(philox.words(9, "a", torch.tensor([block]), step)[0].tolist()) == in_python((7, 5, 11, 3), key)
 
 
 def test_seed_purpose_step_and_index_all_matter():
     block = torch.arange(4)
-    streams = [philox.words(1, "a", block), philox.words(2, "a", block), philox.words(1, "b", block), philox.words(1, "a", block, 1)]
+    streams = [
+        philox.words(1, "a", block),
+        philox.words(2, "a", block),
+        philox.words(1, "b", block),
+        philox.words(1, "a", block, 1),
+    ]
     streams.append(philox.words(1, "a", block + 4))
     assert len({tuple(stream.flatten().tolist()) for stream in streams}) == len(streams)
 
@@ -77,7 +83,14 @@ def test_any_box_equals_that_part_of_the_whole(case, dtype):
     assert part.dtype == dtype and torch.equal(part, whole[box.inside(Box.whole(shape))])
 
 
-@pytest.mark.parametrize("shape, box", [((3, 300_001), Box((1, 5), (2, 299_990))), ((300_001,), Box((7,), (290_000,))), ((700, 513), Box((3, 0), (690, 513)))])
+@pytest.mark.parametrize(
+    "shape, box",
+    [
+        ((3, 300_001), Box((1, 5), (2, 299_990))),
+        ((300_001,), Box((7,), (290_000,))),
+        ((700, 513), Box((3, 0), (690, 513))),
+    ],
+)
 def test_boxes_of_several_tiles(shape, box):
     whole = philox.normal_box(3, "w", shape, Box.whole(shape), 1.0, torch.float64)
     part = philox.normal_box(3, "w", shape, box, 1.0, torch.float64)
@@ -90,6 +103,43 @@ def test_normal_numbers_are_box_muller_of_the_words():
     values = philox.normal_box(3, "w", (8,), Box((4,), (4,)), 2.0, torch.float64)
     expected = torch.tensor([radius * math.cos(angle), radius * math.sin(angle)], dtype=torch.float64) * 2
     torch.testing.assert_close(values[2:], expected, rtol=1e-14, atol=0)
+
+
+def check_normals(radius_word, angle_word):
+    radius, angle = math.sqrt(-2 * math.log((radius_word + 1) / 2**32)), 2 * math.pi * (angle_word + 1) / 2**32
+    actual = box_muller(torch.tensor([[0, 0, radius_word, angle_word]]))[0, 2:]
+    expected = torch.tensor([radius * math.cos(angle), radius * math.sin(angle)], dtype=torch.float64)
+    torch.testing.assert_close(actual, expected, rtol=2e-15, atol=1e-14)
+
+
+@settings(max_examples=200, deadline=None)
+@given(word, word)
+def test_normal_numbers_of_any_words(radius_word, angle_word):
+    check_normals(radius_word, angle_word)
+
+
+@pytest.mark.parametrize(
+    "angle_word", [0, 2**29 - 1, 2**29, 2**30 - 1, 2**31 - 1, 2**31, 3 * 2**30 - 1, ONES - 1, ONES]
+)
+def test_normal_numbers_of_extreme_words(angle_word):
+    for radius_word in (0, 1, 2**31 - 1, 2**31, 3 * 2**30 - 1, ONES - 1, ONES):
+        check_normals(radius_word, angle_word)
+
+
+def test_normal_numbers_are_the_same_bits_whatever_the_dispatch(isa, monkeypatch):
+    """Of runs that begin anywhere in a block, of all lengths around the kernel's steps, and of element numbers above 2^34."""
+    shape = (1 << 20, 1 << 20)
+    boxes = [
+        Box((row, 3 * row), (3, length))
+        for row in (0, 5, 1 << 19)
+        for length in (1, 2, 3, 4, 5, 31, 32, 33, 4095, 4097)
+    ]
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        native = [philox.normal_box(5, "w", shape, box, 0.02, dtype) for box in boxes]
+        with monkeypatch.context() as context:
+            context.setattr(kernels, "module_for", lambda device_type: None)
+            reference = [philox.normal_box(5, "w", shape, box, 0.02, dtype) for box in boxes]
+        assert all(torch.equal(a, b) for a, b in zip(native, reference))
 
 
 def test_normal_numbers_are_normal():
@@ -108,7 +158,11 @@ def test_normal_numbers_are_normal():
 def test_keep_mask_compares_the_word_of_each_element(length, p):
     rows = torch.tensor([0, 5, 2, (1 << 40) + 3])
     expected = [
-        [int(philox.words(4, "d", torch.tensor(int(row) * length + column >> 2))[(int(row) * length + column) % 4]) >= round(p * 2**32) for column in range(length)]
+        [
+            int(philox.words(4, "d", torch.tensor(int(row) * length + column >> 2))[(int(row) * length + column) % 4])
+            >= round(p * 2**32)
+            for column in range(length)
+        ]
         for row in rows
     ]
     assert philox.keep_mask(4, "d", rows, length, p).tolist() == expected
@@ -124,4 +178,6 @@ def test_keep_mask_drops_the_asked_share():
 def test_keep_mask_of_long_rows_is_tiled_without_a_seam():
     rows, length = torch.tensor([2, 0]), 300_000
     keep = philox.keep_mask(4, "d", rows, length, 0.5)
-    assert torch.equal(keep[0], philox.keep_mask(4, "d", torch.arange(2 * length // 4, 3 * length // 4), 4, 0.5).flatten())
+    assert torch.equal(
+        keep[0], philox.keep_mask(4, "d", torch.arange(2 * length // 4, 3 * length // 4), 4, 0.5).flatten()
+    )
