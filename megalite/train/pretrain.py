@@ -7,6 +7,7 @@ import torch
 
 from megalite import plugins
 from megalite.config.dump import summary
+from megalite.config.report import one_error
 from megalite.data.build import Datasets, build_datasets
 from megalite.data.dataset import Dataset, Request
 from megalite.data.density import tokens_per_byte
@@ -72,10 +73,18 @@ def _run(plan: RunPlan, context: ParallelContext) -> None:
 
 
 def _build_datasets(plan: RunPlan) -> Datasets:
-    config = plan.config
-    held_out = config.training.eval_iters * config.training.global_batch_size
-    request = Request(config.model.seq_length, config.training.seed, config.data, plan.vocabulary)
-    return build_datasets(request, (plan.train_samples, held_out, held_out))
+    config, training = plan.config, plan.config.training
+    held_out = training.eval_iters * training.global_batch_size
+    request = Request(config.model.seq_length, training.seed, config.data, plan.vocabulary)
+    datasets = build_datasets(request, (plan.train_samples, held_out, held_out))
+    if training.skip_train and datasets.valid is None and datasets.test is None:
+        raise one_error(
+            [
+                f"skip_train needs something to evaluate on; with eval_iters {training.eval_iters} and split "
+                f"{config.data.split} there is nothing: raise --eval-iters, or give validation or test data a share."
+            ]
+        )
+    return datasets
 
 
 def _loader(engine: Engine, dataset: Dataset | None, num_samples: int) -> BatchLoader | None:
