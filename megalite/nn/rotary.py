@@ -7,6 +7,9 @@ import torch
 
 from megalite.config import ModelConfig
 
+Angles = tuple[torch.Tensor, torch.Tensor]
+"""Cosines and sines."""
+
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_CONTEXT = 1.0, 4.0, 8192
 """Llama 3.1's frequency scaling: wavelengths above context / LOW are stretched, those below context / HIGH kept."""
 
@@ -34,18 +37,28 @@ class Rotary:
     def __init__(self, model: ModelConfig):
         self.interleaved = model.rotary_interleaved
         self._model = model
-        self._tables: dict[tuple[torch.device, torch.dtype], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._tables: dict[tuple[torch.device, torch.dtype], Angles] = {}
+        self._last: tuple[torch.Tensor | None, int, Angles | None] = (None, 0, None)
 
-    def at(self, position_ids: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines for position ids [b, s] of a model of ``dtype``: each [s, b, 1, 1, rotated / 2]."""
+    def at(self, position_ids: torch.Tensor, dtype: torch.dtype) -> Angles:
+        """Cosines and sines for position ids [b, s] of a model of ``dtype``: each [s, b, 1, 1, rotated / 2].
+
+        Layers that ask one after the other about one micro-batch get the same tensors, so that they keep one copy.
+        """
         dtype = dtype if dtype == torch.float64 else torch.float32
-        key = (position_ids.device, dtype)
-        if key not in self._tables:
+        ids, version, angles = self._last
+        if ids is not position_ids or version != position_ids._version or angles[0].dtype != dtype:
+            tables = self._tables_of(position_ids.device, dtype)
+            angles = tuple(table[position_ids.t()][:, :, None, None] for table in tables)
+            self._last = (position_ids, position_ids._version, angles)
+        return angles
+
+    def _tables_of(self, device: torch.device, dtype: torch.dtype) -> Angles:
+        if (device, dtype) not in self._tables:
             num_positions = max(self._model.num_positions, self._model.seq_length)
             angles = torch.outer(torch.arange(num_positions, dtype=torch.float64), frequencies(self._model))
-            self._tables[key] = (angles.cos().to(*key), angles.sin().to(*key))
-        cos, sin = (table[position_ids.t()][:, :, None, None] for table in self._tables[key])
-        return cos, sin
+            self._tables[device, dtype] = (angles.cos().to(device, dtype), angles.sin().to(device, dtype))
+        return self._tables[device, dtype]
 
     def rotate_(
         self, x: torch.Tensor, shape: tuple[int, ...], num_heads: int, position_ids: torch.Tensor

@@ -99,3 +99,13 @@ def test_llama3_scaling_keeps_short_wavelengths_and_stretches_long_ones():
             smooth = (8192 / wavelength - 1) / 3
             expected = (1 - smooth) * plain / 8 + smooth * plain
         assert math.isclose(scaled, expected, rel_tol=1e-12)
+
+
+def test_layers_share_the_angles_of_a_micro_batch_but_not_of_another():
+    rotary, positions = Rotary(model()), torch.arange(4).unsqueeze(0)
+    cos, sin = rotary.at(positions, torch.float32)
+    assert rotary.at(positions, torch.bfloat16)[0] is cos
+    assert rotary.at(positions, torch.float64)[0].dtype == torch.float64
+    positions += 1
+    assert torch.equal(rotary.at(positions, torch.float32)[0][:3], cos[1:])
+    assert torch.equal(rotary.at(positions.clone() - 1, torch.float32)[1], sin)
