@@ -57,12 +57,13 @@ void dropout_residual_backward(void* dx, float* dbias, float* partial, const voi
 // Cross-entropy of logits [rows, cols], of which the first `vocabulary` columns count. `target` is a column, or -1
 // where another rank holds it. The largest logit of each row; then with the largest over all ranks, out [3, rows]: the
 // sums of exp(logit - peak), logit - peak of the target, and the sum of logit - peak; and at last the gradient in the
-// place of the logits, weight * (exp(logit - log_total) - on_all - on_target at the target).
+// place of the logits: weight * (exp(logit - peak) / total - on_all - on_target at the target).
 void cross_entropy_peaks(float* peak, const void* logits, int64_t rows, int64_t cols, int64_t vocabulary, int dtype);
 void cross_entropy_sums(float* out, const void* logits, const float* peak, const int64_t* target, int64_t rows,
                         int64_t cols, int64_t vocabulary, int dtype);
-void cross_entropy_gradient(void* logits, const float* log_total, const float* weight, const int64_t* target,
-                            int64_t rows, int64_t cols, int64_t vocabulary, double on_target, double on_all, int dtype);
+void cross_entropy_gradient(void* logits, const float* peak, const float* total, const float* weight,
+                            const int64_t* target, int64_t rows, int64_t cols, int64_t vocabulary, double on_target,
+                            double on_all, int dtype);
 
 // One update: g = grad * grad_factor, moments of g, param * param_factor - rate * mean / (root_factor *
 // sqrt(mean_square) + epsilon), also stored to `copy` (may be null) in the type of `dtype`.

@@ -39,19 +39,16 @@ void sums(float* out, const T* logits, const float* peak, const int64_t* target,
 }
 
 template <typename T>
-void gradient(T* logits, const float* log_total, const float* weight, const int64_t* target, int64_t rows, int64_t cols,
-              int64_t vocabulary, float on_target, float on_all) {
+void gradient(T* logits, const float* peak, const float* total, const float* weight, const int64_t* target,
+              int64_t rows, int64_t cols, int64_t vocabulary, float on_target, float on_all) {
   for_rows(rows, cols, [=](int64_t row) {
     T* scores = logits + row * cols;
-    const float log_sum = log_total[row], factor = weight[row];
-    const float at_target = target[row] < 0 ? 0.0f : load(scores + target[row], 1)[0];
+    const float top = peak[row], factor = weight[row] / total[row], all = on_all * weight[row];
+    const Vec hit = target[row] < 0 ? Vec{} : load(scores + target[row], 1);
     for_lanes(vocabulary, [=](int64_t i, auto lanes) {
-      store(scores + i, (exp(load(scores + i, lanes) - log_sum) - on_all) * factor, lanes);
+      store(scores + i, exp(load(scores + i, lanes) - top) * factor - all, lanes);
     });
-    if (target[row] >= 0) {
-      const Vec hit = (exp(splat(at_target) - log_sum) - on_all - on_target) * factor;
-      store(scores + target[row], hit, 1);
-    }
+    if (target[row] >= 0) store(scores + target[row], exp(hit - top) * factor - all - on_target * weight[row], 1);
     memset(scores + vocabulary, 0, (cols - vocabulary) * sizeof(T));
   });
 }
@@ -73,12 +70,12 @@ void cross_entropy_sums(float* out, const void* logits, const float* peak, const
   });
 }
 
-void cross_entropy_gradient(void* logits, const float* log_total, const float* weight, const int64_t* target,
-                            int64_t rows, int64_t cols, int64_t vocabulary, double on_target, double on_all,
-                            int dtype) {
+void cross_entropy_gradient(void* logits, const float* peak, const float* total, const float* weight,
+                            const int64_t* target, int64_t rows, int64_t cols, int64_t vocabulary, double on_target,
+                            double on_all, int dtype) {
   with_dtype(dtype, [=](auto element) {
     using T = decltype(element);
-    gradient((T*)logits, log_total, weight, target, rows, cols, vocabulary, (float)on_target, (float)on_all);
+    gradient((T*)logits, peak, total, weight, target, rows, cols, vocabulary, (float)on_target, (float)on_all);
   });
 }
 
