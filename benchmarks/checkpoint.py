@@ -51,8 +51,8 @@ def pieces_of(state: State) -> list[Piece]:
 
 def manager(directory: Path, async_save: bool = False) -> CheckpointManager:
     path = str(directory / "megalite")
-    config = CheckpointConfig(save=path, load=path)
-    return CheckpointManager(config, Group.single("world"), async_save=async_save)
+    config = CheckpointConfig(save=path, load=path, async_save=async_save)
+    return CheckpointManager(config, Group.single("world"))
 
 
 def save_megalite(directory: Path, state: State, _: int) -> float:

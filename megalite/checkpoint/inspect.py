@@ -9,6 +9,7 @@ from typing import Sequence
 import torch
 
 from megalite.checkpoint.locate import find_checkpoint
+from megalite.checkpoint.piece import STATE_PREFIX
 from megalite.checkpoint.store import Store
 from megalite.errors import CheckpointError
 from megalite.log import echo, logger
@@ -70,7 +71,7 @@ def _table(store: Store, norms: bool) -> str:
     sizes = {"parameters": 0, "optimizer state": 0}
     for name in store.names():
         shape = store.shape(name)
-        sizes["optimizer state" if name.startswith("optim.") else "parameters"] += math.prod(shape)
+        sizes["optimizer state" if name.startswith(STATE_PREFIX) else "parameters"] += math.prod(shape)
         norm = [f"{store.read(name).double().norm().item():.6g}"] if norms else []
         extent = " x ".join(map(str, shape)) or "scalar"
         rows.append((name, store.dtype(name), extent, str(len(store.boxes(name))), *norm))

@@ -1,8 +1,10 @@
 """CheckpointManager: what the training loop knows of checkpoints: save, resume, load."""
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 from megalite.checkpoint.agree import attempt, by_rank, shared_error, together
 from megalite.checkpoint.locate import find_checkpoint, is_fresh
@@ -10,6 +12,7 @@ from megalite.checkpoint.lock import DirectoryLock
 from megalite.checkpoint.match import Strictness, readable_pieces
 from megalite.checkpoint.piece import Piece
 from megalite.checkpoint.policy import Retention
+from megalite.checkpoint.snapshot import HostBuffers
 from megalite.checkpoint.store import Store
 from megalite.checkpoint.writer import Content, Destination, write_checkpoint
 from megalite.config import CheckpointConfig
@@ -18,23 +21,34 @@ from megalite.parallel.collectives import gather_objects
 from megalite.parallel.group import Group
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that is complete on disk."""
+
+    iteration: int
+    num_bytes: int
+    """In the shards of all ranks."""
+    seconds: float
+    """From the call of :meth:`CheckpointManager.save` until it could be loaded."""
+    stalled_seconds: float
+    """How long the call took: what training waited."""
+
+
 class CheckpointManager:
     """Saves to ``config.save`` and loads from ``config.load``. Every method is called by all ranks of ``group``.
 
     The --save directory is made and locked at once, so that an unsuitable one ends the job before it trains. With
-    ``async_save``, writing goes on in a thread while training continues, and ``group`` must be used by nothing else.
-    With ``verify_integrity``, checksums of the shards are written, and compared before a checkpoint is loaded. Errors
+    --async-save, writing goes on in a thread while training continues, and ``group`` must be used by nothing else.
+    With --verify-integrity, checksums of the shards are written, and compared before a checkpoint is loaded. Errors
     are :class:`CheckpointError`, the same on every rank.
     """
 
-    def __init__(
-        self, config: CheckpointConfig, group: Group, *, async_save: bool = False, verify_integrity: bool = False
-    ):
+    def __init__(self, config: CheckpointConfig, group: Group):
         self._config, self._group = config, group
-        self._verify_integrity = verify_integrity
         self._lock: DirectoryLock | None = None
-        self._thread = ThreadPoolExecutor(1, "checkpoint") if async_save else None
-        self._pending: Future | None = None
+        self._thread = ThreadPoolExecutor(1, "checkpoint") if config.async_save else None
+        self._buffers = HostBuffers()
+        self._pending: Future[Saved] | None = None
         if config.save is not None:
             failure = f"--save {config.save} must be a directory that can be written to"
             self._lock = together(lambda: self._claim() if group.rank == 0 else None, group, failure)
@@ -47,31 +61,46 @@ class CheckpointManager:
             logger.warning(f"--save {save} holds checkpoints already: to continue that run, give --load {save} as well")
         return lock
 
-    def save(self, iteration: int, pieces: Iterable[Piece], meta: dict[str, Any], config_yaml: str) -> None:
+    def save(
+        self,
+        iteration: int,
+        pieces: Iterable[Piece],
+        meta: dict[str, Any],
+        config_yaml: str,
+        accompany: Callable[[Store], None] | None = None,
+    ) -> Saved | None:
         """Write a checkpoint of what all ranks' pieces hold now. One of the same iteration is replaced.
 
-        ``meta`` is JSON data, equal on all ranks. With ``async_save`` it returns when the pieces are copied, after
-        waiting for an earlier save to end; a failure of that one is raised here.
+        ``meta`` is JSON data, equal on all ranks. With --async-save it returns None as soon as the pieces are copied;
+        :meth:`wait` has the outcome. Before, it waits for an earlier save to end; a failure of that one is raised here.
+        ``accompany`` is called by rank 0 with the whole checkpoint before it is published: it may write more beside it.
         """
         self.wait()
-        content = Content.of(iteration, pieces, meta, config_yaml)
-        retention = Retention(self._config.keep_last_checkpoints, self._config.save_retain_interval)
-        destination = Destination(Path(self._config.save), retention, self._verify_integrity)
+        started = time.monotonic()
+        content = replace(Content.of(iteration, pieces, meta, config_yaml), accompany=accompany)
         if self._thread is None:
-            write_checkpoint(destination, content, self._group)
-        else:
-            self._pending = self._thread.submit(write_checkpoint, destination, content.snapshot(), self._group)
+            return self._write(content, started, None)
+        content = replace(content, parts=self._buffers.snapshot(content.parts))
+        self._pending = self._thread.submit(self._write, content, started, time.monotonic() - started)
+        return None
 
-    def poll(self) -> None:
-        """Raise what an asynchronous save has failed with by now, if it did. Call it at each step."""
-        if self._pending is not None and self._pending.done():
-            self.wait()
+    def _write(self, content: Content, started: float, stalled: float | None) -> Saved:
+        config = self._config
+        retention = Retention(config.keep_last_checkpoints, config.save_retain_interval, config.keep_weights_of_older)
+        destination = Destination(Path(config.save), retention, config.verify_integrity)
+        num_bytes = write_checkpoint(destination, content, self._group)
+        seconds = time.monotonic() - started
+        return Saved(content.iteration, num_bytes, seconds, seconds if stalled is None else stalled)
 
-    def wait(self) -> None:
-        """Return once an asynchronous save has ended; raise what it failed with."""
+    @property
+    def busy(self) -> bool:
+        """Whether this rank is writing an asynchronous save: if not, :meth:`wait` returns at once."""
+        return self._pending is not None and not self._pending.done()
+
+    def wait(self) -> Saved | None:
+        """Return once an asynchronous save has ended, with what it has saved; raise what it failed with."""
         pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        return None if pending is None else pending.result()
 
     def close(self) -> None:
         """Wait for an asynchronous save, then let other jobs use the --save directory."""
@@ -105,7 +134,7 @@ class CheckpointManager:
         if self._group.rank == 0:
             for warning in found.warnings:
                 logger.warning(warning)
-        if self._verify_integrity:
+        if self._config.verify_integrity:
             self._verify(found.store)
         logger.info(f"loading iteration {found.store.meta['iteration']} from {found.store.directory}")
         return found.store

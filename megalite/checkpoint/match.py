@@ -1,14 +1,14 @@
 """Does a checkpoint fit the model? Every difference of every rank, listed together before anything is read."""
 
 from dataclasses import dataclass
-from typing import Iterable, Sequence
+from typing import Callable, Iterable, Sequence
 
 from megalite.checkpoint.agree import shared_error
 from megalite.checkpoint.piece import Piece
 from megalite.checkpoint.shard import dtype_name
 from megalite.checkpoint.store import Store
 from megalite.log import logger
-from megalite.parallel.collectives import gather_objects
+from megalite.parallel.collectives import broadcast_object, gather_objects_to
 from megalite.parallel.group import Group
 
 _SHOWN = 20
@@ -21,8 +21,8 @@ Wanted = dict[str, tuple[tuple[int, ...], str]]
 class Strictness:
     """What a checkpoint may lack or have besides, compared with the model."""
 
-    unread: tuple[str, ...] = ()
-    """Names that start with one of these need not be wanted, e.g. ``("optim.",)`` when only parameters are loaded."""
+    unread: Callable[[str], bool] = lambda name: False
+    """Of which tensors of the checkpoint it is no surprise that the model does not want them."""
     names: bool = True
     """Missing and surplus tensors are an error. If not set they are a warning, and missing ones keep their values."""
     convert: bool = False
@@ -36,15 +36,9 @@ def readable_pieces(store: Store, pieces: Sequence[Piece], group: Group, strictn
     dtype, as far as ``strictness`` goes.
     """
     local: Wanted = {piece.name: (piece.global_shape, dtype_name(piece.tensor.dtype)) for piece in pieces}
-    wanted: Wanted = {}
-    for names in gather_objects(local, group):
-        wanted.update(names)
-    stored: Wanted = {name: (store.shape(name), store.dtype(name)) for name in store.names()}
-    absent = _listing("missing", sorted(wanted.keys() - stored.keys()))
-    absent += _listing("surplus", [n for n in stored if n not in wanted and not n.startswith(strictness.unread)])
-    unfit = _listing("of another shape", _differences(stored, wanted, 0))
-    if not strictness.convert:
-        unfit += _listing("of another dtype", _differences(stored, wanted, 1))
+    of_all_ranks = gather_objects_to(local, group)
+    comparison = _compare(store, of_all_ranks, strictness) if of_all_ranks is not None else None
+    absent, unfit = broadcast_object(comparison, group)
     if unfit or (absent and strictness.names):
         raise shared_error(
             f"{store.directory} does not fit the model:{absent}{unfit}\n"
@@ -52,7 +46,22 @@ def readable_pieces(store: Store, pieces: Sequence[Piece], group: Group, strictn
         )
     if absent and group.rank == 0:
         logger.warning(f"{store.directory} does not fit the model; missing tensors keep their values:{absent}")
+    stored = frozenset(store.names())
     return [piece for piece in pieces if piece.name in stored]
+
+
+def _compare(store: Store, wanted_by_rank: Sequence[Wanted], strictness: Strictness) -> tuple[str, str]:
+    """Listings of the tensors that only one side has, and of those that differ; empty where there are none."""
+    wanted: Wanted = {}
+    for names in wanted_by_rank:
+        wanted.update(names)
+    stored: Wanted = {name: (store.shape(name), store.dtype(name)) for name in store.names()}
+    absent = _listing("missing", sorted(wanted.keys() - stored.keys()))
+    absent += _listing("surplus", [n for n in stored if n not in wanted and not strictness.unread(n)])
+    unfit = _listing("of another shape", _differences(stored, wanted, 0))
+    if not strictness.convert:
+        unfit += _listing("of another dtype", _differences(stored, wanted, 1))
+    return absent, unfit
 
 
 def _differences(stored: Wanted, wanted: Wanted, field: int) -> list[str]:

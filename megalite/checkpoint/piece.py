@@ -7,6 +7,9 @@ import torch
 
 from megalite.state import Box, ParamSpec, flat_range_to_boxes
 
+STATE_PREFIX = "optim."
+"""What the names of optimizer state begin with; all other tensors are parameters."""
+
 MIN_PART_BYTES = 4 << 20
 """A replicated piece is not divided among its holders into parts smaller than this."""
 

@@ -23,6 +23,8 @@ DTYPES = {
 }
 """The dtypes that a checkpoint can hold, with their names in safetensors."""
 
+STATE_SHARD_PREFIX = "optim_"
+
 CHUNK_BYTES = 4 << 20
 """Files are written and summed in chunks of this size: small enough that the second finds them in the cache."""
 
@@ -45,8 +47,13 @@ class ShardRecord:
 
 
 def shard_name(rank: int) -> str:
-    """Name of the file that a rank writes."""
+    """Name of the file that a rank writes its parameters to."""
     return f"shard_{rank:05d}.safetensors"
+
+
+def state_shard_name(rank: int) -> str:
+    """Name of the file that a rank writes its optimizer state to, so that this can be deleted by itself."""
+    return f"{STATE_SHARD_PREFIX}{rank:05d}.safetensors"
 
 
 def tensor_key(name: str, box: Box) -> str:

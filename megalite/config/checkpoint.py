@@ -10,13 +10,24 @@ class CheckpointConfig:
     save: str | None = None
     """Directory for checkpoints."""
     save_interval: int | None = None
-    """Steps between checkpoints. One is also written at the end and on every orderly exit."""
+    """Steps between checkpoints. One is also written at the end, on every orderly exit, and whenever a process of the
+    job receives SIGUSR1, after which training goes on."""
     save_retain_interval: int | None = None
     """Keep checkpoints of steps divisible by this for good; of the others only the newest (see
     --keep-last-checkpoints)."""
     keep_last_checkpoints: int | None = None
     """Delete all but this many newest checkpoints. Default: keep all, or 1 under --save-retain-interval. (Not a flag of
     Megatron-LM.)"""
+    keep_weights_of_older: bool = False
+    """Of the checkpoints that these two would delete, delete the optimizer state alone. (Not a flag of Megatron-LM.)"""
+    async_save: bool = False
+    """Write checkpoints while training goes on: it stops only to copy the state to host memory, which must hold it
+    once more."""
+    verify_integrity: bool = False
+    """Store checksums of all files of a checkpoint, and compare them before loading one."""
+    continue_on_save_failure: bool = False
+    """When a checkpoint cannot be written, on a full disk say, warn and train on. The last one of the run must succeed
+    even so. (Not a flag of Megatron-LM.)"""
     load: str | None = None
     """Directory to resume from: its newest complete checkpoint, at any layout. A directory without one is an error,
     unless it is the --save directory of a job that starts for the first time."""

@@ -7,7 +7,7 @@ from megalite.config.fields import all_fields
 from megalite.config.root import Config
 from megalite.log import logger
 
-IDLE: tuple[tuple[str, Callable[[Config], bool], str], ...] = (
+IDLE: tuple[tuple[str, Callable[[Config], object], str], ...] = (
     (
         "with --position-embedding-type rope",
         lambda config: config.model.position_embedding_type == "rope",
@@ -45,7 +45,21 @@ IDLE: tuple[tuple[str, Callable[[Config], bool], str], ...] = (
         lambda config: config.optimizer.optimizer not in ("adam", "sgd"),
         "lion_beta1 lion_beta2",
     ),
-    ("with --save", lambda config: config.checkpoint.save is not None, "no_save_optim"),
+    (
+        "with --save",
+        lambda config: config.checkpoint.save is not None,
+        "no_save_optim async_save continue_on_save_failure",
+    ),
+    (
+        "with --save or --load",
+        lambda config: config.checkpoint.save is not None or config.checkpoint.load is not None,
+        "verify_integrity",
+    ),
+    (
+        "with --keep-last-checkpoints or --save-retain-interval",
+        lambda config: config.checkpoint.keep_last_checkpoints or config.checkpoint.save_retain_interval,
+        "keep_weights_of_older",
+    ),
     (
         "with --load",
         lambda config: config.checkpoint.load is not None,

@@ -1,22 +1,32 @@
 """Saving and resuming a run: what the training loop does with the checkpoint manager."""
 
+import contextlib
 import dataclasses
-import time
+from typing import Callable, Iterator
 
-from megalite.checkpoint.manager import CheckpointManager
+from megalite.checkpoint.agree import shared_error
+from megalite.checkpoint.manager import CheckpointManager, Saved
 from megalite.checkpoint.match import Strictness
 from megalite.checkpoint.store import Store
 from megalite.config import Config
 from megalite.config.dump import to_yaml
 from megalite.config.report import raise_together
 from megalite.errors import CheckpointError
+from megalite.log import logger
 from megalite.optim.decay import WeightDecay
 from megalite.optim.lr import LearningRate
 from megalite.optim.scaler import LossScaler
 from megalite.parallel.context import ParallelContext
 from megalite.train.configure import stored_config
 from megalite.train.engine import Engine
-from megalite.train.state import Progress, optimizer_pieces, parameter_pieces
+from megalite.train.state import (
+    MAIN_PREFIX,
+    Progress,
+    is_optimizer_state,
+    optimizer_pieces,
+    parameter_pieces,
+    pieces_to_load,
+)
 from megalite.train.vocabulary import without_vocabulary
 
 
@@ -25,9 +35,11 @@ class Checkpointing:
 
     def __init__(self, config: Config, context: ParallelContext, data_fingerprint: str | None):
         self._config, self._flags = config, config.checkpoint
-        self._fingerprint = data_fingerprint
-        self._manager = CheckpointManager(config.checkpoint, context.world)
+        self._fingerprint, self._rank = data_fingerprint, context.rank
+        group = context.another_world("checkpoint") if self._flags.async_save else context.world
+        self._manager = CheckpointManager(config.checkpoint, group)
         self._last_saved: int | None = None
+        self._reports: list[Saved] = []
 
     @property
     def enabled(self) -> bool:
@@ -38,25 +50,64 @@ class Checkpointing:
         """Whether ``--save-interval`` asks for a checkpoint after this iteration."""
         return self.enabled and bool(self._flags.save_interval) and iteration % self._flags.save_interval == 0
 
-    def advice(self) -> str:
-        """One sentence for a run that fails: what it can resume from."""
-        if self._last_saved is None:
-            return "This run has saved no checkpoint."
-        return f"The last good checkpoint is that of step {self._last_saved} in {self._flags.save}."
+    def save(self, engine: Engine, scaler: LossScaler, progress: Progress, last: bool = False) -> None:
+        """Save the state as it is now, unless it is saved already. The ``last`` save of a run is waited for.
 
-    def save(self, engine: Engine, scaler: LossScaler, progress: Progress) -> float | None:
-        """Write a checkpoint and return the seconds it took; None if this iteration is saved already."""
+        Raises :class:`CheckpointError` if it fails, or an earlier one that was being written; under
+        ``--continue-on-save-failure`` only if the last one does.
+        """
+        tolerant = self._flags.continue_on_save_failure
+        with self._tolerance(tolerant or last):
+            self._note(self._manager.wait())
         if progress.iteration == self._last_saved:
-            return None
-        started = time.perf_counter()
+            return
         engine.strategy.wait_params()
         pieces = parameter_pieces(engine)
         if not self._flags.no_save_optim:
             pieces += optimizer_pieces(engine, owned_only=True)
         meta = {**progress.to_meta(), "loss_scaler": scaler.state(), "data_fingerprint": self._fingerprint}
-        self._manager.save(progress.iteration, pieces, meta, to_yaml(without_vocabulary(self._config)))
-        self._last_saved = progress.iteration
-        return time.perf_counter() - started
+        with self._tolerance(tolerant and not last):
+            self._note(self._manager.save(progress.iteration, pieces, meta, to_yaml(without_vocabulary(self._config))))
+            if last:
+                self._note(self._manager.wait())
+
+    @property
+    def busy(self) -> bool:
+        """Whether this rank is writing a checkpoint while training goes on."""
+        return self._manager.busy
+
+    def settle(self) -> None:
+        """Wait for a checkpoint that is being written. A failure is handled as in :meth:`save`."""
+        with self._tolerance(self._flags.continue_on_save_failure):
+            self._note(self._manager.wait())
+
+    def take_reports(self) -> list[Saved]:
+        """The checkpoints that are complete since this was last asked."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def advice(self) -> str:
+        """A sentence for a run that fails: what it can resume from, once what is being written is on disk."""
+        with self._tolerance(True):
+            self._note(self._manager.wait())
+        if self._last_saved is None:
+            return "This run has saved no checkpoint."
+        return f"The last good checkpoint is that of step {self._last_saved} in {self._flags.save}."
+
+    def _note(self, saved: Saved | None) -> None:
+        if saved is not None:
+            self._last_saved = saved.iteration
+            self._reports.append(saved)
+
+    @contextlib.contextmanager
+    def _tolerance(self, tolerant: bool) -> Iterator[None]:
+        try:
+            yield
+        except CheckpointError as error:
+            if not tolerant:
+                raise
+            if self._rank == 0:
+                logger.warning(str(error))
 
     def restore(self, engine: Engine, scaler: LossScaler) -> Progress:
         """Load what ``--load`` means into the engine; a fresh :class:`Progress` if there is nothing to load."""
@@ -65,22 +116,16 @@ class Checkpointing:
             return Progress()
         if not self._flags.finetune:
             self._compare(store)
-        with_optimizer = not (self._flags.finetune or self._flags.no_load_optim)
-        pieces = parameter_pieces(engine)
-        if with_optimizer:
-            self._require_optimizer_state(store)
-            pieces += optimizer_pieces(engine, owned_only=False)
-        # A parameter may be stored in another precision; state is float32 everywhere.
-        strictness = Strictness(unread=() if with_optimizer else ("optim.",), convert=True)
-        self._manager.load(store, pieces, strictness)
-        if with_optimizer:
-            engine.optimizer.refresh_params()
-        else:
-            engine.optimizer.refresh_main_params()
+        with_state = not (self._flags.finetune or self._flags.no_load_optim)
+        if with_state:
+            _require_optimizer_state(store)
+        strictness = Strictness(unread=_dispensable(store, with_state), convert=True)
+        self._manager.load(store, pieces_to_load(engine, store, with_state), strictness)
+        engine.optimizer.refresh_params()
         if self._flags.finetune:
             return Progress()
         progress = Progress.from_meta(store.meta)
-        if with_optimizer:
+        if with_state:
             engine.optimizer.num_updates = progress.num_updates
             scaler.load(store.meta["loss_scaler"])
         if self._flags.save == self._flags.load:
@@ -110,14 +155,19 @@ class Checkpointing:
                 )
         raise_together(problems)
 
-    def _require_optimizer_state(self, store: Store) -> None:
-        if not any(name.startswith("optim.") for name in store.names()):
-            error = CheckpointError(
-                f"{store.directory} must hold optimizer state to resume from; it was saved with --no-save-optim: give "
-                "--no-load-optim or --finetune."
-            )
-            error.same_on_every_rank = True
-            raise error
+
+def _require_optimizer_state(store: Store) -> None:
+    if not any(is_optimizer_state(name) for name in store.names()):
+        raise shared_error(
+            f"{store.directory} must hold optimizer state to resume from; it was saved with --no-save-optim, or has "
+            "given it up under --keep-weights-of-older: give --no-load-optim or --finetune, or resume from a newer one."
+        )
+
+
+def _dispensable(store: Store, with_state: bool) -> Callable[[str], bool]:
+    """Tells the tensors of ``store`` that a run need not want: state that it begins anew, and rounded copies."""
+    names = frozenset(store.names())
+    return lambda name: MAIN_PREFIX + name in names or (is_optimizer_state(name) and not with_state)
 
 
 def _curve_differences(before: Config, after: Config) -> list[str]:

@@ -12,7 +12,8 @@ from typing import Callable
 
 from megalite.config import TrainingConfig
 
-HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+EXIT_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+SAVE_SIGNAL = signal.SIGUSR1
 
 
 class ExitReason(IntEnum):
@@ -44,38 +45,52 @@ _TEXTS = {
 
 
 class ExitPolicy:
-    """Answers, after each step, whether this rank wants the run to stop.
+    """Answers, after each step, whether this rank wants the run to stop, or to save and go on.
 
-    With ``--exit-signal-handler`` SIGTERM, SIGINT and SIGUSR1 no longer end the process: they are noted, however often
-    they come (torchrun repeats them), until :meth:`close` restores the former handlers. The duration counts from the
-    construction of the policy.
+    With ``--exit-signal-handler`` SIGTERM and SIGINT no longer end the process, nor does SIGUSR1 where ``saving``: they
+    are noted, however often they come (torchrun repeats them), until :meth:`close` restores the former handlers. The
+    duration counts from the construction of the policy.
     """
 
-    def __init__(self, training: TrainingConfig, train_iters: int, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        training: TrainingConfig,
+        train_iters: int,
+        saving: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self._train_iters = train_iters
         self._interval = training.exit_interval
         self._minutes = training.exit_duration_in_mins
         self._clock = clock
         self._started = clock()
-        self._signalled = False
-        self._former = {}
-        if training.exit_signal_handler:
-            self._former = {number: signal.signal(number, self._note) for number in HANDLED_SIGNALS}
+        self._received: set[int] = set()
+        noted = {*(EXIT_SIGNALS if training.exit_signal_handler else ()), *((SAVE_SIGNAL,) if saving else ())}
+        self._former = {number: signal.signal(number, self._note) for number in noted}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         # Nothing else here: a handler runs between any two bytecodes, where even logging is not safe.
-        self._signalled = True
+        self._received.add(number)
 
     @property
     def signalled(self) -> bool:
-        """Whether this rank has received one of the signals."""
-        return self._signalled
+        """Whether this rank has received a signal to stop."""
+        return not EXIT_SIGNALS.isdisjoint(self._received)
+
+    @property
+    def save_requested(self) -> bool:
+        """Whether this rank has received the signal to save since :meth:`save_granted`."""
+        return SAVE_SIGNAL in self._received
+
+    def save_granted(self) -> None:
+        """The ranks have agreed to save."""
+        self._received.discard(SAVE_SIGNAL)
 
     def requested(self, iteration: int) -> ExitReason:
         """What this rank wants, to be asked after step ``iteration`` of the run; the maximum over the ranks decides."""
         if iteration >= self._train_iters:
             return ExitReason.COMPLETED
-        if self._signalled:
+        if self.signalled:
             return ExitReason.SIGNAL
         if self._minutes is not None and self._clock() - self._started >= self._minutes * 60:
             return ExitReason.DURATION

@@ -49,25 +49,25 @@ class TrainingLoop:
 
     def train(self, eval_sets: list[EvalSet]) -> ExitReason:
         """Train to the end; returns why it stopped. The last state is saved, where ``--save`` is given."""
-        with ExitPolicy(self._config.training, self._run.train_iters) as policy:
+        with ExitPolicy(self._config.training, self._run.train_iters, self._checkpointing.enabled) as policy:
             reason = ExitReason.NONE
             while reason is ExitReason.NONE:
-                self._step()
+                self._step_or_advise()
                 reason = self._agreed(policy)
                 if self._interval.due or reason is not ExitReason.NONE:
                     self._log()
-                evaluating = self._evaluation_due() and reason is not ExitReason.SIGNAL
-                if evaluating:
-                    self.evaluate(eval_sets, partial(self._signalled, policy))
                 saving = self._checkpointing.due(self._progress.iteration)
                 if saving:
                     self._save()
+                evaluating = self._evaluation_due() and reason is not ExitReason.SIGNAL
+                if evaluating:
+                    self.evaluate(eval_sets, partial(self._signalled, policy))
                 if evaluating or saving:
                     # A signal that came meanwhile must not wait for another step.
                     reason = self._agreed(policy)
             if len(self._interval):
                 self._log()
-            self._save()
+            self._save(last=True)
         return reason
 
     def _evaluation_due(self) -> bool:
@@ -105,6 +105,15 @@ class TrainingLoop:
     @cached_property
     def _weight_decay(self) -> WeightDecay:
         return WeightDecay.from_config(self._config.optimizer, self._config.training)
+
+    def _step_or_advise(self) -> None:
+        try:
+            self._step()
+        except NumericsError as error:
+            advice = self._checkpointing.advice()
+            self._report_saves()
+            error.args = (f"{error} {advice}",)
+            raise
 
     def _step(self) -> None:
         started = time.perf_counter()
@@ -153,27 +162,42 @@ class TrainingLoop:
         self._log()
         raise NumericsError(
             f"loss and gradient norm must be finite; in step {self._progress.iteration} the loss was {outcome.loss} and the "
-            f"gradient norm {outcome.grad_norm}: {self._checkpointing.advice()} Lower --lr or look at the data of that step; "
+            f"gradient norm {outcome.grad_norm}: lower --lr or look at the data of that step; "
             "--no-check-for-nan-in-loss-and-grad skips such steps and goes on."
         )
 
     def _log(self) -> None:
         self._hooks.on_log(self._interval.close(measure_memory(self._engine.context.device)))
 
-    def _save(self) -> None:
+    def _save(self, last: bool = False) -> None:
         if self._checkpointing.enabled:
-            seconds = self._checkpointing.save(self._engine, self._scaler, self._progress)
-            if seconds is not None:
-                self._hooks.on_save(self._progress.iteration, seconds)
+            self._checkpointing.save(self._engine, self._scaler, self._progress, last)
+            self._report_saves()
+
+    def _report_saves(self) -> None:
+        for saved in self._checkpointing.take_reports():
+            self._hooks.on_save(saved)
 
     def _agreed(self, policy: ExitPolicy) -> ExitReason:
-        """What the whole world does: the strongest wish of any rank, so that all stop after the same step."""
-        return ExitReason(self._largest(policy.requested(self._progress.iteration)))
+        """What the whole world does: the strongest wish of any rank, so that all stop after the same step.
+
+        On the way, ends a save that no rank is busy with any more, and makes one where a signal has asked for it.
+        """
+        wishes = (policy.requested(self._progress.iteration), policy.save_requested, self._checkpointing.busy)
+        reason, save_requested, busy = self._largest(*wishes)
+        if not busy:
+            self._checkpointing.settle()
+            self._report_saves()
+        if save_requested:
+            policy.save_granted()
+            self._save()
+        return ExitReason(reason)
 
     def _signalled(self, policy: ExitPolicy) -> bool:
-        """Whether a signal has reached any rank."""
-        return bool(self._largest(policy.signalled))
+        """Whether a signal to stop has reached any rank."""
+        return bool(self._largest(policy.signalled)[0])
 
-    def _largest(self, value: int) -> int:
-        tensor = torch.tensor([int(value)], device=self._engine.context.device)
-        return int(all_reduce(tensor, self._engine.context.world, "max").item())
+    def _largest(self, *values: int) -> list[int]:
+        """The largest of each value over all ranks."""
+        tensor = torch.tensor([int(value) for value in values], device=self._engine.context.device)
+        return all_reduce(tensor, self._engine.context.world, "max").tolist()

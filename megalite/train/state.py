@@ -1,12 +1,17 @@
 """What of a run is saved besides the configuration, and under which names; the same at every layout."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Mapping
 
-from megalite.checkpoint.piece import Piece, flat_pieces, param_piece
+from megalite.checkpoint.piece import STATE_PREFIX, Piece, flat_pieces, param_piece
+from megalite.checkpoint.shard import dtype_name
+from megalite.checkpoint.store import Store
 from megalite.errors import CheckpointError
 from megalite.pipeline.stage import parameters_of
 from megalite.train.engine import Engine
+
+MAIN_PREFIX = f"{STATE_PREFIX}param."
+"""What the names of main parameters begin with: the float32 copies of parameters in half precision."""
 
 
 @dataclass
@@ -53,5 +58,34 @@ def optimizer_pieces(engine: Engine, owned_only: bool) -> list[Piece]:
     """
     pieces = []
     for entry in engine.optimizer.state_entries(owned_only):
-        pieces += flat_pieces(entry.spec, entry.tensor, entry.start, f"optim.{entry.slot}.{entry.spec.name}")
+        name = f"{STATE_PREFIX}{entry.slot}.{entry.spec.name}"
+        pieces += flat_pieces(entry.spec, entry.tensor, entry.start, name)
     return pieces
+
+
+def pieces_to_load(engine: Engine, store: Store, with_state: bool) -> list[Piece]:
+    """The parameters, main ones too, and the rest of the optimizer's state if wanted, each under the name in ``store``
+    that holds it most exactly.
+
+    For a run in another precision than that which wrote ``store``: a float32 run takes its parameters from main ones,
+    where there are any; a bfloat16 run takes its main ones from float32 parameters.
+    """
+    stored = frozenset(store.names())
+    pieces = []
+    for piece in parameter_pieces(engine):
+        main = MAIN_PREFIX + piece.name
+        as_it_is = piece.name in stored and store.dtype(piece.name) == dtype_name(piece.tensor.dtype)
+        pieces.append(replace(piece, name=main) if main in stored and not as_it_is else piece)
+    for piece in optimizer_pieces(engine, owned_only=False):
+        if not piece.name.startswith(MAIN_PREFIX):
+            pieces += [piece] if with_state else []
+        elif piece.name in stored:
+            pieces.append(piece)
+        else:
+            pieces.append(replace(piece, name=piece.name.removeprefix(MAIN_PREFIX)))
+    return pieces
+
+
+def is_optimizer_state(name: str) -> bool:
+    """Whether a stored tensor is state of an update rule; main parameters are parameters."""
+    return name.startswith(STATE_PREFIX) and not name.startswith(MAIN_PREFIX)

@@ -20,10 +20,9 @@ def world_group(rank, world_size):
     return Group("world", rank, tuple(range(world_size)), torch.distributed.group.WORLD)
 
 
-def manager_of(save, group=None, load=None, *, async_save=False, verify_integrity=False, **fields):
+def manager_of(save, group=None, load=None, **fields):
     config = CheckpointConfig(save=save and str(save), load=load and str(load), **fields)
-    group = group or Group.single("world")
-    return CheckpointManager(config, group, async_save=async_save, verify_integrity=verify_integrity)
+    return CheckpointManager(config, group or Group.single("world"))
 
 
 def state(iteration, rank=0, world_size=1, fill=True):

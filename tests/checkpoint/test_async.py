@@ -40,7 +40,6 @@ def save_while_training(rank, world_size, save):
             piece.tensor.fill_(-2)
         total = all_reduce(torch.ones(1), world)
         assert total.item() == world_size
-        manager.poll()
     manager.close()
 
 
@@ -69,7 +68,7 @@ def fail_in_the_background(rank, world_size, save):
             notice()
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         outcomes.append(str(caught.value))
-        manager.poll()
+        assert manager.wait() is None and not manager.busy, "a failure is told once"
     load_and_check(save, 1, rank, world_size)
     return outcomes
 
@@ -82,16 +81,14 @@ def test_a_failure_surfaces_at_the_next_call_and_the_earlier_checkpoint_stays(tm
     assert list_iterations(tmp_path) == [1]
 
 
-def test_poll_raises_what_has_failed_by_then(tmp_path):
+def test_a_rank_is_busy_until_the_checkpoint_can_be_loaded(tmp_path):
     manager = manager_of(tmp_path, async_save=True)
-    (tmp_path / ".lock").rename(tmp_path / "lock")
-    (tmp_path / "lock").unlink()
-    tmp_path.rmdir()
-    manager.save(1, state(1), {}, "")
-    with pytest.raises(CheckpointError, match=r"iteration 1 could not be written .*iter_0000001: No such file"):
-        for _ in range(1000):
-            manager.poll()
-            torch.randn(100).sort()
-        manager.wait()
-    manager.poll()
+    assert not manager.busy and manager.save(1, state(1), {"consumed_samples": 8}, "seed: 1\n") is None
+    while manager.busy:
+        torch.randn(100).sort()
+    load_and_check(tmp_path, 1)
+    saved = manager.wait()
+    assert saved.iteration == 1 and saved.num_bytes == sum(p.stat().st_size for p in tmp_path.glob("*/*.safetensors"))
+    assert 0 < saved.stalled_seconds < saved.seconds
+    assert manager.wait() is None
     manager.close()

@@ -8,7 +8,7 @@ from megalite.config import TrainingConfig
 from megalite.parallel.collectives import all_reduce
 from megalite.parallel.context import ParallelContext
 from megalite.topology.mesh import Mesh
-from megalite.train.exits import HANDLED_SIGNALS, ExitPolicy, ExitReason
+from megalite.train.exits import EXIT_SIGNALS, SAVE_SIGNAL, ExitPolicy, ExitReason
 from tests.harness import run_world
 
 
@@ -40,7 +40,7 @@ def test_reasons_have_an_order_and_words():
     assert len({reason.text for reason in ExitReason}) == len(ExitReason)
 
 
-@pytest.mark.parametrize("number", HANDLED_SIGNALS)
+@pytest.mark.parametrize("number", sorted(EXIT_SIGNALS))
 def test_a_signal_is_noted_and_the_former_handler_comes_back(number):
     received = []
     former = signal.signal(number, lambda *args: received.append(number))
@@ -58,10 +58,23 @@ def test_a_signal_is_noted_and_the_former_handler_comes_back(number):
         signal.signal(number, former)
 
 
-def test_signals_are_left_alone_without_the_flag():
-    before = [signal.getsignal(number) for number in HANDLED_SIGNALS]
+def test_sigusr1_asks_for_a_save_and_not_for_the_end():
+    former = signal.getsignal(SAVE_SIGNAL)
+    with ExitPolicy(TrainingConfig(), train_iters=10, saving=True) as policy:
+        assert not policy.save_requested
+        os.kill(os.getpid(), SAVE_SIGNAL)
+        os.kill(os.getpid(), SAVE_SIGNAL)
+        assert policy.save_requested and policy.requested(2) is ExitReason.NONE and not policy.signalled
+        policy.save_granted()
+        assert not policy.save_requested
+    assert signal.getsignal(SAVE_SIGNAL) is former
+
+
+def test_signals_are_left_alone_unless_asked_for():
+    numbers = [*EXIT_SIGNALS, SAVE_SIGNAL]
+    before = [signal.getsignal(number) for number in numbers]
     with ExitPolicy(TrainingConfig(), train_iters=10):
-        assert [signal.getsignal(number) for number in HANDLED_SIGNALS] == before
+        assert [signal.getsignal(number) for number in numbers] == before
 
 
 def _stop_of_each_rank(rank, world_size):

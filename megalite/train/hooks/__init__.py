@@ -7,6 +7,7 @@ ask for it. Hooks live on rank 0 only, run between steps, and must not communica
 from typing import Sequence
 
 from megalite import plugins
+from megalite.checkpoint.manager import Saved
 from megalite.train.exits import ExitReason
 from megalite.train.metrics import EvalResult, IntervalSummary, RunInfo, StepResult
 
@@ -26,8 +27,8 @@ class Hook:
     def on_eval(self, result: EvalResult) -> None:
         """After each evaluation of one set."""
 
-    def on_save(self, iteration: int, seconds: float) -> None:
-        """When a checkpoint is complete on disk; ``seconds`` is what writing it took."""
+    def on_save(self, saved: Saved) -> None:
+        """When a checkpoint is complete on disk; with --async-save, some steps after the one whose state it holds."""
 
     def on_exit(self, reason: ExitReason, iteration: int) -> None:
         """When the run stops in an orderly way after ``iteration`` steps."""
@@ -58,9 +59,9 @@ class HookList(Hook):
         for hook in self.hooks:
             hook.on_eval(result)
 
-    def on_save(self, iteration: int, seconds: float) -> None:
+    def on_save(self, saved: Saved) -> None:
         for hook in self.hooks:
-            hook.on_save(iteration, seconds)
+            hook.on_save(saved)
 
     def on_exit(self, reason: ExitReason, iteration: int) -> None:
         for hook in self.hooks:

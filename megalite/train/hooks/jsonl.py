@@ -8,9 +8,11 @@ repeats iterations, the later line counts. JSON has no numbers that are not fini
 import json
 import math
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from megalite.checkpoint.manager import Saved
 from megalite.errors import ConfigError
 from megalite.train.exits import ExitReason
 from megalite.train.hooks import Hook
@@ -99,8 +101,8 @@ class JsonLines(Hook):
             seconds=result.seconds,
         )
 
-    def on_save(self, iteration: int, seconds: float) -> None:
-        self._write("save", iteration=iteration, seconds=seconds)
+    def on_save(self, saved: Saved) -> None:
+        self._write("save", **asdict(saved))
 
     def on_exit(self, reason: ExitReason, iteration: int) -> None:
         self._write("exit", iteration=iteration, reason=reason.name.lower())

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from megalite.checkpoint.manager import Saved
 from megalite.log import logger
 from megalite.train.exits import ExitReason
 from megalite.train.hooks import Hook
@@ -20,7 +21,7 @@ class LogLine(Hook):
 
     def __init__(self, run: RunInfo):
         self._log_throughput = run.config.logging.log_throughput
-        self._save = run.config.checkpoint.save
+        self._save, self._async_save = run.config.checkpoint.save, run.config.checkpoint.async_save
 
     def on_log(self, summary: IntervalSummary) -> None:
         logger.info(training_line(summary, datetime.now(), self._log_throughput))
@@ -30,9 +31,11 @@ class LogLine(Hook):
     def on_eval(self, result: EvalResult) -> None:
         logger.info(evaluation_lines(result))
 
-    def on_save(self, iteration: int, seconds: float) -> None:
+    def on_save(self, saved: Saved) -> None:
+        waited = f", of which training waited {saved.stalled_seconds:.1f} s" if self._async_save else ""
         logger.info(
-            "  successfully saved checkpoint from iteration %7d to %s in %.1f s", iteration, self._save, seconds
+            f"  successfully saved checkpoint from iteration {saved.iteration:7d} to {self._save}: "
+            f"{saved.num_bytes / 1e9:.2f} GB in {saved.seconds:.1f} s{waited}"
         )
 
     def on_exit(self, reason: ExitReason, iteration: int) -> None:

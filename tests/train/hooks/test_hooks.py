@@ -2,6 +2,7 @@ import sys
 
 import pytest
 
+from megalite.checkpoint.manager import Saved
 from megalite.train import hooks
 from megalite.train.exits import ExitReason
 from megalite.train.hooks import Hook, HookList, build_hooks
@@ -38,7 +39,7 @@ def test_every_event_reaches_every_hook_in_order():
         "on_step": (make_step(1),),
         "on_log": (make_summary(run, make_step(1)),),
         "on_eval": (make_eval(),),
-        "on_save": (1, 0.5),
+        "on_save": (Saved(1, 2, 0.5, 0.25),),
         "on_exit": (ExitReason.COMPLETED, 1),
     }
     assert set(arguments) == set(EVENTS)

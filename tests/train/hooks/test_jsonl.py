@@ -3,6 +3,7 @@ import math
 
 import pytest
 
+from megalite.checkpoint.manager import Saved
 from megalite.errors import ConfigError
 from megalite.train.exits import ExitReason
 from megalite.train.hooks.jsonl import build
@@ -30,7 +31,7 @@ def test_each_event_is_an_object(tmp_path):
     hook.on_step(make_step(5))
     hook.on_log(make_summary(run, make_step(5, loss=2.0), make_step(6, loss=2.5), rss=1000))
     hook.on_eval(make_eval(6, loss=2.25))
-    hook.on_save(6, 1.5)
+    hook.on_save(Saved(6, 1000, 1.5, 0.25))
     hook.on_exit(ExitReason.SIGNAL, 6)
     start, train, evaluation, save, end = map(_without_time, _read(path))  # before the file is closed
     hook.close()
@@ -50,7 +51,7 @@ def test_each_event_is_an_object(tmp_path):
         "event": "eval", "iteration": 6, "consumed_samples": 36, "name": "validation", "loss": 2.25,
         "perplexity": pytest.approx(9.487736), "bits_per_byte": None, "num_tokens": 96, "seconds": 0.25,
     }
-    assert save == {"event": "save", "iteration": 6, "seconds": 1.5}
+    assert save == {"event": "save", "iteration": 6, "num_bytes": 1000, "seconds": 1.5, "stalled_seconds": 0.25}
     assert end == {"event": "exit", "iteration": 6, "reason": "signal"}
 
 
@@ -71,12 +72,12 @@ def test_a_resumed_run_appends_and_ends_a_torn_line(tmp_path):
     run = make_run(metrics_file=str(path))
     for iteration in (1, 2):
         hook = build(run)
-        hook.on_save(iteration, 0.5)
+        hook.on_save(Saved(iteration, 1000, 0.5, 0.5))
         hook.close()
     assert [record["iteration"] for record in _read(path)] == [1, 2]
     path.write_bytes(path.read_bytes()[:-5])
     hook = build(run)
-    hook.on_save(3, 0.5)
+    hook.on_save(Saved(3, 1000, 0.5, 0.5))
     hook.close()
     lines = path.read_text().splitlines()
     assert len(lines) == 3 and json.loads(lines[2])["iteration"] == 3

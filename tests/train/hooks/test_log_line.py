@@ -5,6 +5,7 @@ from datetime import datetime
 
 import pytest
 
+from megalite.checkpoint.manager import Saved
 from megalite.log import logger
 from megalite.train.exits import ExitReason
 from megalite.train.hooks.log_line import build, evaluation_lines, timer_lines, training_line
@@ -140,11 +141,11 @@ def test_the_hook_logs_each_event(lines):
     hook.on_log(make_summary(run, make_step(5)))
     hook.on_log(make_summary(run, make_step(6), timers={"optimizer": (0.1, 0.2)}))
     hook.on_eval(make_eval(6))
-    hook.on_save(6, 1.25)
+    hook.on_save(Saved(6, 3_456_000_000, 1.26, 1.26))
     hook.on_exit(ExitReason.DURATION, 6)
     assert MEGATRON_LINE.match(lines[0])["tflops"]
     assert MEGATRON_LINE.match(lines[1])["iteration"] == "6"
     assert lines[2].startswith("(min, max)")
     assert " validation loss at iteration 6 " in lines[3]
-    assert lines[4] == "  successfully saved checkpoint from iteration       6 to runs/a in 1.2 s"
+    assert lines[4] == "  successfully saved checkpoint from iteration       6 to runs/a: 3.46 GB in 1.3 s"
     assert lines[5] == "stopped after iteration 6: --exit-duration-in-mins has passed"
