@@ -43,8 +43,7 @@ class ParallelContext:
                     f"a world of {mesh.world_size} needs torchrun's environment; {', '.join(missing)} not set: "
                     f"start with torchrun --nproc-per-node {mesh.world_size}."
                 )
-            timeout = datetime.timedelta(minutes=timeout_minutes)
-            dist.init_process_group(backend, timeout=timeout, device_id=device if device.type == "cuda" else None)
+            _join(backend, device, datetime.timedelta(minutes=timeout_minutes))
         return ParallelContext(mesh, dist.get_rank(), device)
 
     @staticmethod
@@ -90,3 +89,17 @@ class ParallelContext:
         """Leave the job: after this no collective is possible."""
         if self.mesh.world_size > 1 and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _join(backend: str, device: torch.device, timeout: datetime.timedelta) -> None:
+    """Initialise the process group of the job.
+
+    torchrun's store outlives the workers that ``--max-restarts`` replaces, with the addresses of those that are gone
+    (pytorch/pytorch#135712), so each attempt has its part of the store. On several nodes the attempts are not counted
+    alike; there, restarts need TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in torchrun's environment.
+    """
+    store, rank, world_size = next(dist.rendezvous("env://", timeout=timeout))
+    if os.environ.get("LOCAL_WORLD_SIZE") == str(world_size):
+        store = dist.PrefixStore(f"attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    device_id = device if device.type == "cuda" else None
+    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size, device_id=device_id)
