@@ -1,0 +1,83 @@
+"""A rank that fails ends the whole job within a minute, with the cause as the last thing on the screen."""
+
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.launch import PROGRAM, TORCHRUN, Running, curve, flags, run, torchrun, trained
+
+
+def by_rank(num_processes, argv):
+    """The command that trains, with ``{rank}`` in its arguments replaced by each process's rank."""
+    command = shlex.join([sys.executable, PROGRAM, *argv]).replace("{rank}", "'$RANK'")
+    return [*TORCHRUN, "--standalone", "--nproc-per-node", num_processes, "--no-python", "bash", "-c", f"exec {command}"]
+
+
+def root_cause(done):
+    """What torchrun shows last."""
+    assert done.status != 0 and done.seconds < 60
+    return done.err.partition("Root Cause")[2]
+
+
+@pytest.mark.parametrize("layout", [{}, {"pipeline_model_parallel_size": 2}], ids=["data 2", "pipeline 2"])
+def test_a_killed_rank(corpus, layout):
+    with Running(torchrun(2, flags(data_path=corpus, train_iters=5000, exit_signal_handler=True, **layout))) as job:
+        job.wait_for("iteration        2/")
+        job.send(signal.SIGKILL, rank=1)
+        done = job.finish(timeout=60)
+    assert "SIGKILL" in root_cause(done) and "rank      : 1 " in root_cause(done)
+
+
+def test_a_restart_after_a_crash_goes_on_from_the_last_checkpoint(corpus, tmp_path):
+    files = {"save": tmp_path / "checkpoints", "load": tmp_path / "checkpoints", "metrics_file": tmp_path / "metrics.jsonl"}
+    argv = flags(data_path=corpus, train_iters=120, save_interval=20, **files)
+    with Running(torchrun(2, argv, "--max-restarts", "1")) as job:
+        job.wait_for("successfully saved checkpoint")
+        job.send(signal.SIGKILL, rank=0)
+        job.wait_for("loading iteration ")
+        done = job.finish()
+    assert done.status == 0
+    assert "stopped after iteration 120: training is complete" in done.out
+    assert max(curve(tmp_path / "metrics.jsonl")) == 120
+
+
+def test_a_file_that_one_rank_does_not_have(corpus):
+    done = run(by_rank(2, flags(data_path=corpus + "{rank}", train_iters=2)))
+    cause = root_cause(done)
+    assert "corpus_text_document" in cause and "DataError" in cause and "Traceback" not in cause
+
+
+def test_what_only_rank_0_cannot_do(corpus, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run(torchrun(2, flags(data_path=corpus, metrics_file=tmp_path / "file" / "metrics.jsonl")))
+    told = "ConfigError: --metrics-file must be writable"
+    assert told in root_cause(done) and f"[rank 0] {told}" in done.err
+    assert "[rank 1]" not in done.err and "closed by peer" not in done.err, "the other rank only lost contact"
+
+
+def test_ranks_that_find_different_checkpoints_are_told_which(corpus, tmp_path):
+    for rank, train_iters in enumerate((2, 3)):
+        save = {"save": tmp_path / f"own{rank}", "save_interval": 10}
+        trained(1, flags(data_path=corpus, train_iters=train_iters, **save))
+    done = run(by_rank(2, flags(data_path=corpus, load=tmp_path / "own{rank}")))
+    cause = root_cause(done)
+    assert "must load the same checkpoint" in cause
+    assert "iteration 2 in " in cause and "iteration 3 in " in cause
+    assert done.err.count("must load the same checkpoint") == 2, "rank 0 says it, torchrun repeats it"
+
+
+def test_a_bug_shows_where_it_is(corpus, tmp_path):
+    """A hook that a user adds and that fails."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from megalite.train.hooks.jsonl import JsonLines\n"
+        "JsonLines.on_log = lambda self, summary: 1 / 0\n" + Path(PROGRAM).read_text()
+    )
+    argv = flags(data_path=corpus, metrics_file=tmp_path / "metrics.jsonl")
+    done = run([*TORCHRUN, "--standalone", "--nproc-per-node", 2, program, *argv])
+    cause = root_cause(done)
+    assert "ZeroDivisionError: division by zero" in cause and "program.py" in cause and "rank      : 0 " in cause
+    assert "[rank 1]" not in done.err
