@@ -2,10 +2,13 @@
 # From nothing to a trained, resumed and evaluated language model, on two CPU cores in a few minutes:
 # the running Python's own standard library as corpus, a tokenizer trained on it, a small GPT pretrained with tensor and
 # pipeline parallelism, then resumed at another layout on the same loss curve.
+#
+#   bash examples/quickstart/run.sh [DIRECTORY]       ITERS=300 training steps, at most MEGABYTES=1000 of text
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=${1:-$root/examples/quickstart/work}
 iters=${ITERS:-300}
+megabytes=${MEGABYTES:-1000}
 half=$((iters / 2))
 mkdir -p "$work"
 cd "$root"
@@ -14,7 +17,8 @@ say() { printf '\n=== %s\n' "$*"; }
 run() { printf '$ %s\n' "$*"; "$@"; }
 
 say "1/5  Collect the standard library of this Python as JSONL, one document per file, some files held out"
-run python examples/quickstart/collect_stdlib.py --train "$work/train.jsonl" --heldout "$work/heldout.jsonl"
+run python examples/quickstart/collect_stdlib.py --train "$work/train.jsonl" --heldout "$work/heldout.jsonl" \
+    --max-megabytes "$megabytes"
 
 say "2/5  Train a byte-level BPE tokenizer with 8192 tokens on it"
 run python tools/train_tokenizer.py --input "$work/train.jsonl" --vocab-size 8192 --output-dir "$work/tokenizer"
