@@ -19,5 +19,5 @@ KERNELS = _GELU.kernels
 
 
 def bias_gelu(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """gelu(x + bias), of the shape of ``x``; ``bias``: [x.shape[-1]]. Keeps ``x`` for the backward pass, not the sum."""
+    """gelu(x + bias), of the shape of ``x``; ``bias``: [x.shape[-1]]. Keeps ``x`` for the backward, not the sum."""
     return _GELU(x, bias)

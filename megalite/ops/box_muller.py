@@ -1,8 +1,9 @@
 """Normal numbers from random words (Box and Muller 1958) that are the same bits on every machine.
 
-Libraries differ in the last bits of log, cos and sin. Here these are computed in float64 from additions, multiplications,
-divisions and square roots alone, each of which IEEE 754 rounds correctly: so a GPU, another CPU and the native kernel
-(csrc/cpu/kernels/philox.cpp) agree. The order of operations is part of the definition, and no two may be fused.
+Libraries differ in the last bits of log, cos and sin. Here these are computed in float64 from additions,
+multiplications, divisions and square roots alone, each of which IEEE 754 rounds correctly: so a GPU, another CPU and
+the native kernel (csrc/cpu/kernels/philox.cpp) agree. The order of operations is part of the definition, and no two may
+be fused.
 """
 
 import math
@@ -19,10 +20,10 @@ _TURN = 6.283185307179586 * 2.0**-32
 
 
 def box_muller(words: torch.Tensor) -> torch.Tensor:
-    """Standard normals, float64, from 32-bit words (int64 [..., 4]): two pairs, each of a radius word and an angle word.
+    """Standard normals, float64, from 32-bit words (int64 [..., 4]): two pairs of a radius word and an angle word.
 
-    With u = word + 1, the radius is sqrt(-2 ln(u / 2^32)) and the angle u / 2^32 of a turn; a pair gives the radius times
-    the cosine, and times the sine.
+    With u = word + 1, the radius is sqrt(-2 ln(u / 2^32)) and the angle u / 2^32 of a turn; a pair gives the radius
+    times the cosine, and times the sine.
     """
     units = words.view(*words.shape[:-1], 2, 2) + 1
     radius = _radius(units[..., 0])

@@ -37,8 +37,8 @@ def dropout_residual(
 ) -> torch.Tensor:
     """dropout(x + bias) + residual, in float32 inside for 16-bit inputs; each part but ``x`` may be absent.
 
-    ``residual`` is of the shape of ``x`` and may be of a wider dtype, which the sum then has; ``bias``: [x.shape[-1]]; ``mask.rows`` has a number for each row of
-    ``x``. No mask is kept: the backward makes it again.
+    ``residual`` is of the shape of ``x`` and may be of a wider dtype, which the sum then has; ``bias``: [x.shape[-1]];
+    ``mask.rows`` has a number for each row of ``x``. No mask is kept: the backward makes it again.
     """
     if residual is not None:
         assert residual.shape == x.shape, f"residual {tuple(residual.shape)} and x {tuple(x.shape)} do not match"

@@ -25,8 +25,8 @@ class RotaryLayout:
 def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: RotaryLayout) -> torch.Tensor:
     """Rotate ``x`` in place by the angles of ``cos`` and ``sin`` [s, b, 1, 1, rotated channels / 2], and return it.
 
-    ``x`` must be contiguous, a tensor of its own and not a view, that the backward of what made it does not need. ``cos``
-    and ``sin`` are in float32, or float64 for float64 ``x``.
+    ``x`` must be contiguous, a tensor of its own and not a view, that the backward of what made it does not need.
+    ``cos`` and ``sin`` are in float32, or float64 for float64 ``x``.
     """
     assert cos.shape == sin.shape and cos.shape[:2] == layout.shape[:2], f"cos {tuple(cos.shape)}, x {layout.shape}"
     assert 2 * cos.shape[-1] <= layout.shape[-1], f"{cos.shape[-1]} pairs in heads of {layout.shape[-1]} channels"

@@ -25,5 +25,5 @@ KERNELS = _SWIGLU.kernels
 
 
 def swiglu(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """silu(gate) * up, where gate and up are the two halves of the last dim of ``x + bias``; ``bias``: [x.shape[-1]]."""
+    """silu(gate) * up, the two halves of the last dim of ``x + bias``; ``bias``: [x.shape[-1]]."""
     return _SWIGLU(x, bias)

@@ -36,8 +36,26 @@ def test_float32_is_as_exact_as_plain_torch(factor):
     torch.testing.assert_close(fused, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1 / 3])
+def test_the_kernel_is_as_exact_as_plain_torch(isa, factor):
+    fused, expected = train(adamw_, torch.float32, factor)
+    plain, _ = train(reference_adamw_, torch.float32, factor)
+    assert (fused - expected).abs().max() <= 2 * (plain - expected).abs().max()
+    torch.testing.assert_close(fused, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("native", ["1", "0"])
+@pytest.mark.parametrize("size", [0, 1, 15, 17, 70_001])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_the_copy_is_the_rounded_parameter(monkeypatch, size, dtype, native):
+    monkeypatch.setenv("MEGALITE_NATIVE", native)
+    tensors, copy = [torch.rand(size) for _ in range(4)], torch.zeros(size, dtype=dtype)
+    adamw_(tensors[0], tensors[1], (tensors[2], tensors[3]), AdamW(**NUMBERS, step=2, grad_factor=0.5), copy)
+    assert torch.equal(copy, tensors[0].to(dtype))
+
+
 def test_result_of_an_element_does_not_depend_on_the_aligned_slice_it_is_in():
-    # Buckets and their slices are multiples of 64 elements, so that no element falls in the kernel's scalar tail.
+    # Buckets and their slices are multiples of 64 elements, so that no element falls in the scalar tail of PyTorch's.
     def update(start, stop):
         generator = torch.Generator().manual_seed(2)
         tensors = [torch.rand(4096, generator=generator)[start:stop] for _ in range(4)]

@@ -127,7 +127,7 @@ def test_normal_numbers_of_extreme_words(angle_word):
 
 
 def test_normal_numbers_are_the_same_bits_whatever_the_dispatch(isa, monkeypatch):
-    """Of runs that begin anywhere in a block, of all lengths around the kernel's steps, and of element numbers above 2^34."""
+    """Of runs that begin anywhere in a block, of lengths around the kernel's steps, of element numbers above 2^34."""
     shape = (1 << 20, 1 << 20)
     boxes = [
         Box((row, 3 * row), (3, length))
