@@ -9,8 +9,8 @@ from megalite import plugins
 from megalite.convert import formats
 from megalite.convert.conversion import convert
 from megalite.convert.formats import load_format, open_checkpoint
-from megalite.convert.options import WriteOptions
-from megalite.convert.source import OPTIMIZER, Recast, Source, WithoutOptimizer
+from megalite.convert.options import ReadOptions, WriteOptions
+from megalite.convert.source import OPTIMIZER, Recast, Source
 from megalite.convert.verify import verify
 from megalite.errors import ConfigError
 from megalite.log import echo, setup_logging
@@ -33,13 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         transformer_impl=given.target_transformer_impl,
         max_shard_bytes=parse_size(given.max_shard_size),
     )
-    original = open_checkpoint(given.load_dir, given.load_format, given.ckpt_step)
-    source = _changed(original, given)
+    reading = ReadOptions(given.ckpt_step, not given.drop_optimizer, given.true_vocab_size)
+    original = open_checkpoint(given.load_dir, given.load_format, reading)
+    source = original if given.dtype is None else Recast(original, given.dtype)
     echo(_summary(source))
     convert(source, given.save_dir, target, options)
     echo(f"written to {given.save_dir} ({given.save_format})")
     if given.verify:
-        written = target.open_source(given.save_dir, None)
+        written = target.open_source(given.save_dir, ReadOptions())
         verify(original, written, same_dtype=given.dtype is None)
     return 0
 
@@ -54,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ckpt-step", type=int, help="the checkpoint of this step instead of the newest")
     parser.add_argument("--dtype", choices=_DTYPES, help="of the written parameters; default: as they are")
     parser.add_argument("--drop-optimizer", action="store_true", help="write the parameters alone")
+    vocabulary = "size of the vocabulary without padding, for checkpoints of Megatron-LM that do not tell it"
+    parser.add_argument("--true-vocab-size", type=int, metavar="N", help=vocabulary)
     parser.add_argument("--max-shard-size", default="5GB", help="largest file of a Hugging Face directory, as in 500MB")
     parser.add_argument("--target-tensor-parallel-size", type=int, default=1, metavar="N", help="for Megatron-LM")
     parser.add_argument("--target-pipeline-parallel-size", type=int, default=1, metavar="N", help="for Megatron-LM")
@@ -71,13 +74,6 @@ def parse_size(text: str) -> int:
     if size < 1:
         raise ConfigError(f"--max-shard-size must be a size such as 500MB or 5GB; given {text!r}.")
     return size
-
-
-def _changed(source: Source, given: argparse.Namespace) -> Source:
-    """The source with the changes that the flags ask for."""
-    if given.drop_optimizer:
-        source = WithoutOptimizer(source)
-    return source if given.dtype is None else Recast(source, given.dtype)
 
 
 def _summary(source: Source) -> str:

@@ -19,7 +19,7 @@ def convert(source: Source, directory: Path, target: ModuleType, options: WriteO
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise CheckpointError(f"{directory} must not exist yet, or be an empty directory: choose another.")
     temporary = directory.parent / f".tmp-{directory.name}"
-    progress = Progress(sum(source.num_bytes(name) for name in source.names()))
+    progress = Progress()
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)

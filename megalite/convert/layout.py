@@ -88,6 +88,14 @@ class Layout:
             first.setdefault(part.box, part)
         return list(first.values())
 
+    def fill(self, name: str, box: Box, out: torch.Tensor, tensor_of: Callable[[Key], torch.Tensor]) -> None:
+        """Copy a box of a canonical tensor into ``out``, from the foreign tensors that ``tensor_of`` gives."""
+        for part in self.sources(name):
+            overlap = part.box.intersect(box)
+            if overlap is not None:
+                elements = part.to_canonical(tensor_of(part.key))
+                out[overlap.inside(box)].copy_(elements[overlap.inside(part.box)])
+
     def names_in(self, key: Key) -> list[str]:
         """The canonical tensors of which a foreign one holds elements."""
         return [part.name for part in self._by_key[key]]
@@ -100,7 +108,7 @@ class Layout:
             tensor = read(part.name)
             elements = part.to_foreign(tensor[part.box.inside(Box.whole(tensor.shape))])
             if part.foreign_box.extent == shape:
-                return elements.contiguous()
+                return elements.clone(memory_format=torch.contiguous_format)  # Not a view that would be saved whole.
             if foreign is None:
                 foreign = torch.zeros(shape, dtype=tensor.dtype)
             foreign[part.foreign_box.inside(Box.whole(shape))] = elements

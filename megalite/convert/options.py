@@ -1,6 +1,18 @@
-"""What a conversion's user may choose of the written checkpoint."""
+"""What a conversion's user may choose, of what is read and of what is written."""
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What to read of a checkpoint."""
+
+    step: int | None = None
+    """The iteration; None for the newest."""
+    with_optimizer: bool = True
+    """Whether to read optimizer state, where there is some."""
+    vocab_size: int | None = None
+    """Size of the vocabulary without padding, for formats that store the padding."""
 
 
 @dataclass(frozen=True)

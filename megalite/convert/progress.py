@@ -13,16 +13,20 @@ _SECONDS_BETWEEN_LINES = 2.0
 class Progress:
     """Counts the bytes written; a line now and then, and one at the end."""
 
-    total_bytes: int
     what: str = "converted"
     clock: Callable[[], float] = time.monotonic
     show: Callable[[str], None] = progress
+    total_bytes: int = 0
     num_bytes: int = 0
     _started: float = field(init=False)
     _shown: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._started = self._shown = self.clock()
+
+    def begin(self, total_bytes: int) -> None:
+        """Say how much is to be written."""
+        self.total_bytes = total_bytes
 
     def add(self, num_bytes: int) -> None:
         """Count bytes that are on disk."""

@@ -9,23 +9,22 @@ from typing import Any
 
 import torch
 
-from megalite import plugins
 from megalite.checkpoint.directory import sync_directory, write_file
 from megalite.checkpoint.shard import dtype_name
 from megalite.config import Config, ModelConfig
 from megalite.config.check import rules_of
 from megalite.config.rules import model as model_rules
 from megalite.convert.extras import CONFIG_JSON, copy_extras, extras_in, original_config
+from megalite.convert.families import family_of, fitting_family
 from megalite.convert.families._fields import Fields
 from megalite.convert.layout import Layout
-from megalite.convert.options import WriteOptions
+from megalite.convert.options import ReadOptions, WriteOptions
 from megalite.convert.progress import Progress
 from megalite.convert.source import OPTIMIZER, Source
 from megalite.convert.tensors import PickledFile, SafeFile, num_bytes, write_safetensors
 from megalite.errors import CheckpointError, ConfigError
 from megalite.state import Box
 
-_FAMILIES = "megalite.convert.families"
 _WEIGHTS = (("model.safetensors", SafeFile), ("pytorch_model.bin", PickledFile))
 _HEAD = "lm_head.weight"
 
@@ -34,10 +33,10 @@ def detect(directory: Path) -> bool:
     return (directory / CONFIG_JSON).is_file() and any(_weight_files(directory))
 
 
-def open_source(directory: Path, step: int | None = None) -> "HuggingFaceSource":
+def open_source(directory: Path, options: ReadOptions = ReadOptions()) -> "HuggingFaceSource":
     """Read a directory. Raises :class:`CheckpointError` that names what megalite cannot honour, or what is damaged."""
-    if step is not None:
-        raise CheckpointError(f"{directory} is a Hugging Face directory, which has no steps: drop --ckpt-step {step}.")
+    if options.step is not None:
+        raise CheckpointError(f"{directory} is a Hugging Face directory, which has no steps: drop --ckpt-step {options.step}.")
     return HuggingFaceSource(directory)
 
 
@@ -47,7 +46,7 @@ class HuggingFaceSource(Source):
     def __init__(self, directory: Path):
         self.directory = directory
         content = _read_json(directory / CONFIG_JSON)
-        self.family = _family(content.get("model_type"), directory)
+        self.family = family_of(content.get("model_type"), str(directory / CONFIG_JSON))
         self._files = _open_weights(directory)
         self._is_base_model = not any(key.startswith(self.family.BASE_PREFIX) for key in self._files)
         model = _model_config(self.family, content, directory)
@@ -74,11 +73,7 @@ class HuggingFaceSource(Source):
         return dtype_name(self._file_of(key).dtype(self._own_key(key)))
 
     def fill(self, name: str, box: Box, out: torch.Tensor) -> None:
-        for part in self._layout.sources(name):
-            overlap = part.box.intersect(box)
-            if overlap is not None:
-                elements = part.to_canonical(self._file_of(part.key).tensor(self._own_key(part.key)))
-                out[overlap.inside(box)].copy_(elements[overlap.inside(part.box)])
+        self._layout.fill(name, box, out, lambda key: self._file_of(key).tensor(self._own_key(key)))
 
     def _own_key(self, key: str) -> str:
         """What the directory calls a tensor: that of a base model alone leaves the prefix out."""
@@ -118,15 +113,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object; it holds a {type(content).__name__}.")
     return content
-
-
-def _family(model_type: Any, directory: Path) -> ModuleType:
-    modules = {name: plugins.load(_FAMILIES, name, "model_type") for name in plugins.available(_FAMILIES)}
-    for module in modules.values():
-        if model_type in module.MODEL_TYPES:
-            return module
-    known = ", ".join(kind for module in modules.values() for kind in module.MODEL_TYPES)
-    raise CheckpointError(f"{directory / CONFIG_JSON}: model_type must be one of {known}; it is {model_type!r}.")
 
 
 def _model_config(family: ModuleType, content: dict[str, Any], directory: Path) -> ModelConfig:
@@ -169,9 +155,11 @@ def write(source: Source, directory: Path, options: WriteOptions, progress: Prog
     if any(name.startswith(OPTIMIZER) for name in source.names()):
         raise ConfigError("a Hugging Face directory cannot hold optimizer state: add --drop-optimizer.")
     model, original = source.config.model, original_config(source.extras)
-    family = _fitting_family(model, original.get("model_type"))
+    family = fitting_family(model, original.get("model_type"))
     table: Layout = family.layout(model)
     dtypes = {key: getattr(torch, source.dtype(table.names_in(key)[0])) for key in table.foreign_shapes}
+    total = sum(num_bytes(dtypes[key], shape) for key, shape in table.foreign_shapes.items())
+    progress.begin(total)
     read = lru_cache(maxsize=1)(source.read)  # Queries, keys and values come from one tensor.
 
     def make(key: str) -> torch.Tensor:
@@ -184,25 +172,12 @@ def write(source: Source, directory: Path, options: WriteOptions, progress: Prog
         write_safetensors(directory / file, [(key, dtypes[key], table.foreign_shapes[key]) for key in keys], make)
     if len(shards) > 1:
         mapping = {key: file for file, keys in shards.items() for key in keys}
-        total = sum(num_bytes(dtypes[key], shape) for key, shape in table.foreign_shapes.items())
         _write_json(directory / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": mapping})
     content = {**_kept_fields(original, family), **family.write_config(model, original.get("model_type"))}
     content["torch_dtype"] = dtype_name(dtypes[table.parts[0].key])
     _write_json(directory / CONFIG_JSON, content)
     copy_extras({name: path for name, path in source.extras.items() if name != CONFIG_JSON}, directory)
     sync_directory(directory)
-
-
-def _fitting_family(model: ModelConfig, came_as: str | None) -> ModuleType:
-    """The family that a model came from, if it still fits, or else the first that does."""
-    names = plugins.available(_FAMILIES)
-    modules = {name: plugins.load(_FAMILIES, name, "model_type") for name in names}
-    obstacles = {name: module.obstacles(model) for name, module in modules.items()}
-    fitting = sorted((name for name in names if not obstacles[name]), key=lambda name: came_as not in modules[name].MODEL_TYPES)
-    if fitting:
-        return modules[fitting[0]]
-    reasons = "".join(f"\n  {name}: {'; '.join(obstacles[name])}" for name in names)
-    raise ConfigError(f"no Hugging Face family that megalite knows holds this model:{reasons}")
 
 
 def _shards(table: Layout, dtypes: dict[str, torch.dtype], max_bytes: int) -> dict[str, list[str]]:

@@ -15,9 +15,9 @@ from megalite.config import Config
 from megalite.config.cli import parse
 from megalite.config.dump import to_yaml
 from megalite.convert.extras import FOLDER, copy_extras, extras_of
-from megalite.convert.options import WriteOptions
+from megalite.convert.options import ReadOptions, WriteOptions
 from megalite.convert.progress import Progress
-from megalite.convert.source import Source
+from megalite.convert.source import Source, WithoutOptimizer
 from megalite.errors import CheckpointError
 from megalite.log import logger
 from megalite.state import Box
@@ -32,12 +32,13 @@ def detect(directory: Path) -> bool:
     return (directory / INDEX).is_file() or any(directory.glob("*iter_*/shard_*"))
 
 
-def open_source(directory: Path, step: int | None = None) -> "MegaliteSource":
+def open_source(directory: Path, options: ReadOptions = ReadOptions()) -> Source:
     """The checkpoint that --load and --ckpt-step mean in training. Raises :class:`CheckpointError` if there is none."""
-    found = find_checkpoint(directory, step)
+    found = find_checkpoint(directory, options.step)
     for warning in found.warnings:
         logger.warning(warning)
-    return MegaliteSource(found.store)
+    source = MegaliteSource(found.store)
+    return source if options.with_optimizer else WithoutOptimizer(source)
 
 
 class MegaliteSource(Source):
@@ -72,6 +73,7 @@ def write(source: Source, directory: Path, options: WriteOptions, progress: Prog
     iteration = source.meta["iteration"]
     temporary = temporary_path(directory, iteration)
     begin(temporary)
+    progress.begin(sum(source.num_bytes(name) for name in source.names()))
     records: list[ShardRecord] = []
     waiting: list[Piece] = []
     for name in sorted(source.names()):

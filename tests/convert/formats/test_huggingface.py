@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from megalite.convert.command import main
 from megalite.convert.formats import open_checkpoint
+from megalite.convert.options import ReadOptions
 from megalite.convert.verify import logits
 from megalite.errors import CheckpointError, ConfigError
 from tests.convert import models
@@ -238,7 +239,7 @@ def test_damaged_directories_are_named(tmp_path):
     with pytest.raises(CheckpointError, match="must hold a JSON object; it holds a list"):
         open_checkpoint(garbled)
     with pytest.raises(CheckpointError, match="has no steps: drop --ckpt-step 3"):
-        open_checkpoint(garbled, step=3)
+        open_checkpoint(garbled, options=ReadOptions(step=3))
     (garbled / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="must hold model.safetensors or pytorch_model.bin"):
         (garbled / "config.json").write_text(json.dumps(models.GPT2))

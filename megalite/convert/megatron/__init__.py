@@ -1,0 +1,1 @@
+"""What Megatron-LM's checkpoints are made of: ranks, names, arguments and optimizer state. The format's file uses it."""

@@ -1,0 +1,214 @@
+"""Adam's state in the files of Megatron-LM, where tensors have numbers instead of names: both of its optimizers.
+
+The numbers count the parameters of each group, with and without weight decay, in the order of the model's tensors.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Mapping, Sequence
+
+import torch
+
+from megalite.config import Config, OptimizerConfig
+from megalite.convert.megatron.files import DISTRIBUTED, RankFile, read_file
+from megalite.convert.megatron.layout import OUTPUT, WORDS, RankKey
+from megalite.errors import CheckpointError
+from megalite.optim.decay import WeightDecay
+from megalite.optim.lr import LearningRate
+
+SLOTS = ("exp_avg", "exp_avg_sq")
+MAIN = "param"
+"""Our slot of float32 main parameters."""
+_ALIGNMENT = 64
+"""Elements to a multiple of which the distributed optimizer places each parameter in a bucket."""
+
+Shapes = Mapping[RankKey, tuple[int, ...]]
+
+
+def decays(key: RankKey, shape: tuple[int, ...]) -> bool:
+    """Whether Megatron-LM applies weight decay to a parameter."""
+    return len(shape) > 1 and not key.name.endswith(".bias")
+
+
+def read_state(file: RankFile, shapes: Shapes, stages: int) -> tuple[dict[RankKey, torch.Tensor], int]:
+    """The optimizer state of a rank by parameter and slot, and the number of updates.
+
+    ``shapes``: the parameters of the rank, in order; ``stages``: pipeline-parallel size. Raises :class:`CheckpointError`
+    if the state does not fit them.
+    """
+    distributed = file.path.with_name(DISTRIBUTED)
+    if not distributed.is_file():
+        return _read_plain_state(file.content, shapes, str(file.path))
+    inner = file.content["optimizer"]["optimizer"]
+    buckets = Buckets.of(vars(file.content["args"]), file.pp, stages)
+    return _read_distributed_state(read_file(distributed), shapes, buckets, str(distributed)), _num_updates(inner)
+
+
+def _read_plain_state(content: dict[str, Any], shapes: Shapes, where: str) -> tuple[dict[RankKey, torch.Tensor], int]:
+    """The state in a rank's main file.
+    """
+    outer = content["optimizer"]
+    inner = outer.get("optimizer", outer) if isinstance(outer, dict) else None
+    if not isinstance(inner, dict) or "param_groups" not in inner or "state" not in inner:
+        raise CheckpointError(
+            f"{where} must hold the state of one optimizer, beside {DISTRIBUTED} if it is distributed: it has another form. Add "
+            "--drop-optimizer to take the parameters alone."
+        )
+    main = outer.get("fp32_from_fp16_params")
+    found: dict[RankKey, torch.Tensor] = {}
+    groups = _groups(inner["param_groups"], shapes, where)
+    for index, (group, keys) in enumerate(zip(inner["param_groups"], groups)):
+        for at, (number, key) in enumerate(zip(group["params"], keys)):
+            tensors = {slot: inner["state"][number][slot] for slot in SLOTS if slot in inner["state"].get(number, {})}
+            if main is not None:
+                tensors[MAIN] = main[index][at]
+            for slot, tensor in tensors.items():
+                _check_shape(tensor, shapes[key], f"{where}: {slot} of {key.name}")
+                found[replace(key, slot=slot)] = tensor
+    return found, _num_updates(inner)
+
+
+def _groups(groups: Sequence[dict[str, Any]], shapes: Shapes, where: str) -> list[list[RankKey]]:
+    """The parameters of each group, in the order of their numbers."""
+    by_decay = {flag: [key for key, shape in shapes.items() if decays(key, shape) == flag] for flag in (True, False)}
+    named = [by_decay[group.get("wd_mult", 1.0) != 0.0] for group in groups]
+    if [len(keys) for keys in named] != [len(group["params"]) for group in groups]:
+        counts = [len(group["params"]) for group in groups]
+        raise CheckpointError(
+            f"{where}: the optimizer must have one group with weight decay, of {len(by_decay[True])} parameters, and one "
+            f"without, of {len(by_decay[False])}; its groups have {counts}. Add --drop-optimizer to take the parameters alone."
+        )
+    return named
+
+
+def _num_updates(inner: dict[str, Any]) -> int:
+    steps = [group["step"] for group in inner["param_groups"] if "step" in group]
+    steps += [state["step"] for state in inner.get("state", {}).values() if "step" in state]
+    return int(steps[0]) if steps else 0
+
+
+def _check_shape(tensor: Any, shape: tuple[int, ...], what: str) -> None:
+    found = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+    if found != shape:
+        raise CheckpointError(f"{what} must have shape {shape}; it has {found}.")
+
+
+def write_state(
+    shapes: Shapes, slots: Sequence[str], make: Callable[[RankKey], torch.Tensor], num_updates: int, rates: dict[str, Any]
+) -> dict[str, Any]:
+    """The state of a rank's optimizer, as Megatron-LM's for one data-parallel rank has it.
+
+    ``make`` gives a slot of a parameter; ``rates`` are entries that every group gets.
+    """
+    groups, state, main = [], {}, []
+    for flag in (True, False):
+        keys = [key for key, shape in shapes.items() if decays(key, shape) == flag]
+        numbers = list(range(len(state), len(state) + len(keys)))
+        groups.append(
+            {
+                **rates,
+                "wd_mult": float(flag),
+                "lr_mult": 1.0,
+                "is_expert_parallel": False,
+                "is_decoupled_lr": False,
+                "step": num_updates,
+                "params": numbers,
+            }
+        )
+        for number, key in zip(numbers, keys):
+            state[number] = {slot: make(replace(key, slot=slot)) for slot in SLOTS}
+        main.append([make(replace(key, slot=MAIN)) for key in keys] if MAIN in slots else [])
+    inner = {"state": state, "param_groups": groups}
+    return {"optimizer": inner, "fp32_from_fp16_params": main} if MAIN in slots else inner
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """How the distributed optimizer of a rank cut its first chunk; of the others each is one bucket."""
+
+    size: int | None
+    """Elements after which a new bucket begins; None: never."""
+    alone: frozenset[str] = frozenset()
+    """Names of parameters that have a bucket of their own: those tied across stages."""
+
+    @staticmethod
+    def of(arguments: dict[str, Any], pp: int, stages: int) -> "Buckets":
+        """Of pipeline rank ``pp``. Only the first rank's gradients are reduced in several buckets, with overlap."""
+        tied = stages > 1 and not arguments.get("untie_embeddings_and_output_weights")
+        size = None
+        if arguments.get("overlap_grad_reduce") and pp == 0:
+            ranks = arguments.get("data_parallel_size", 1)
+            size = arguments.get("ddp_bucket_size") or max(40_000_000, 1_000_000 * ranks)
+        return Buckets(size, frozenset((WORDS, OUTPUT) if tied else ()))
+
+
+def _read_distributed_state(content: Any, shapes: Shapes, buckets: Buckets, where: str) -> dict[RankKey, torch.Tensor]:
+    """The state in a rank's ``distrib_optim.pt``: flat buffers of each chunk, parameters in reverse order."""
+    if not isinstance(content, dict) or not content.get("buckets_coalesced"):
+        raise CheckpointError(f"{where} must hold coalesced buckets, as Megatron-LM writes since 2024. Add --drop-optimizer.")
+    found: dict[RankKey, torch.Tensor] = {}
+    chunks = sorted({key.chunk for key in shapes})
+    for chunk in chunks:
+        buffers = content.get(chunk, {})
+        own = {key: shape for key, shape in shapes.items() if key.chunk == chunk}
+        places, numel = _places(own, buckets if chunk == chunks[0] else replace(buckets, size=None))
+        if len(buffers) != 1 or (buffer := next(iter(buffers.values())))["numel_unpadded"] != numel:
+            sizes = [entry["numel_unpadded"] for entry in buffers.values()]
+            raise CheckpointError(
+                f"{where}: the buffer of model chunk {chunk} must have {numel} elements; there are {sizes}. It was written "
+                "with options that megalite does not know: add --drop-optimizer to take the parameters alone."
+            )
+        for key, start in places.items():
+            size = torch.Size(own[key]).numel()
+            for slot in (*SLOTS, MAIN):
+                found[replace(key, slot=slot)] = buffer[slot][start : start + size].view(own[key])
+    return found
+
+
+def _places(shapes: Shapes, buckets: Buckets) -> tuple[dict[RankKey, int], int]:
+    """Where each parameter begins in the coalesced buffer, and the buffer's length."""
+    places: dict[RankKey, int] = {}
+    begin = end = 0  # Of the bucket being filled: its gaps for alignment are stored, those between buckets are not.
+    for key, shape in reversed(shapes.items()):
+        alone = key.name in buckets.alone
+        if alone and end > begin:
+            begin = end
+        start = begin + -(-(end - begin) // _ALIGNMENT) * _ALIGNMENT
+        places[key] = start
+        end = start + torch.Size(shape).numel()
+        if alone or (buckets.size is not None and end - begin >= buckets.size):
+            begin = end
+    return places, end
+
+
+def group_rates(optimizer: OptimizerConfig) -> dict[str, Any]:
+    """What Megatron-LM keeps in every group of parameters besides."""
+    lr = optimizer.lr or 0.0
+    return {
+        "lr": lr,
+        "max_lr": lr,
+        "min_lr": optimizer.min_lr,
+        "weight_decay": optimizer.weight_decay,
+        "betas": (optimizer.adam_beta1, optimizer.adam_beta2),
+        "eps": optimizer.adam_eps,
+        "bias_correction": True,
+    }
+
+
+def scheduler_state(config: Config, consumed_samples: int) -> dict[str, Any] | None:
+    """Megatron-LM's state of the learning rate's curve, lengths in samples; None where the curve is not known."""
+    optimizer, training = config.optimizer, config.training
+    if optimizer.lr is None or training.global_batch_size is None or not (training.train_iters or training.train_samples):
+        return None
+    rate, decay = LearningRate.from_config(optimizer, training), WeightDecay.from_config(optimizer, training)
+    return {
+        "max_lr": rate.max_lr,
+        "min_lr": rate.min_lr,
+        "lr_warmup_steps": rate.warmup_samples,
+        "lr_decay_steps": rate.decay_samples,
+        "lr_decay_style": rate.decay_style,
+        "start_wd": decay.start,
+        "end_wd": decay.end,
+        "wd_incr_style": decay.style,
+        "wd_incr_steps": decay.length,
+        "num_steps": consumed_samples,
+    }
