@@ -1,7 +1,10 @@
-"""Builds ``megalite._native`` with CMake, Ninja and pybind11; everything else about the package is in pyproject.toml.
+"""Builds the compiled modules with CMake, Ninja and pybind11; everything else about the package is in pyproject.toml.
 
-Environment: ``MEGALITE_NATIVE=0`` leaves the module out, ``MEGALITE_NATIVE=1`` makes a failed build an error. By
-default a failed build is a warning, and megalite runs on its numpy paths, which give identical results.
+``megalite._native`` (index builders, CPU kernels) needs a C++ compiler, ``megalite._cuda`` (CUDA kernels) nvcc too,
+found as ``CUDACXX``, on PATH or in /usr/local/cuda. Environment: ``MEGALITE_NATIVE=0`` leaves both out,
+``MEGALITE_CUDA=0`` the second one; ``MEGALITE_NATIVE=1`` and ``MEGALITE_CUDA=1`` make a failed build an error. By
+default ``megalite._cuda`` is built where nvcc is, and a failed build is a warning: megalite runs without the modules,
+on its numpy and torch paths.
 """
 
 import os
@@ -16,14 +19,31 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-CHOICE = os.environ.get("MEGALITE_NATIVE", "auto")
+NATIVE, CUDA = "megalite._native", "megalite._cuda"
+CHOICES = {NATIVE: "MEGALITE_NATIVE", CUDA: "MEGALITE_CUDA"}
+PROJECTS = {NATIVE: ROOT, CUDA: ROOT / "megalite" / "csrc" / "cuda"}
 WARNING = """
 ************************************************************************************************
-megalite._native was not built: {error}
-megalite works without it, on slower numpy paths with identical results. To have it, install
-a C++17 compiler and install megalite again; MEGALITE_NATIVE=1 makes this warning an error.
+{module} was not built: {error}
+megalite works without it, on slower numpy and torch paths. To have it, install a C++17 compiler
+(and nvcc for CUDA) and install megalite again; {choice}=1 makes this warning an error.
 ************************************************************************************************
 """
+
+
+def choice(module: str) -> str:
+    """What the environment says about a module: 0, 1 or auto."""
+    value = os.environ.get(CHOICES[module], "auto")
+    if value not in ("0", "1", "auto"):
+        raise SystemExit(f"{CHOICES[module]} must be 0, 1 or auto; given {value!r}.")
+    return value
+
+
+def nvcc() -> str | None:
+    """The CUDA compiler, if there is one."""
+    chosen = os.environ.get("CUDACXX")
+    candidates = [chosen] if chosen else ["nvcc", "/usr/local/cuda/bin/nvcc"]
+    return next(filter(None, map(shutil.which, candidates)), None)
 
 
 def tool_path() -> str:
@@ -51,9 +71,9 @@ class CMakeBuild(build_ext):
         try:
             self.build_with_cmake(extension)
         except (OSError, ImportError, subprocess.CalledProcessError) as error:
-            if CHOICE == "1":
+            if choice(extension.name) == "1":
                 raise
-            sys.stderr.write(WARNING.format(error=error))
+            sys.stderr.write(WARNING.format(module=extension.name, error=error, choice=CHOICES[extension.name]))
 
     def build_with_cmake(self, extension: Extension) -> None:
         import pybind11  # a requirement of the build alone
@@ -67,7 +87,7 @@ class CMakeBuild(build_ext):
             configure = [
                 cmake,
                 "-S",
-                str(ROOT),
+                str(PROJECTS[extension.name]),
                 "-B",
                 scratch,
                 "-G",
@@ -77,6 +97,10 @@ class CMakeBuild(build_ext):
                 f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={scratch}/out",
                 "-DPYBIND11_FINDPYTHON=ON",
             ]
+            if extension.name == CUDA:
+                if nvcc() is None:
+                    raise FileNotFoundError("nvcc was not found: set CUDACXX to it, or have it on PATH")
+                configure.append(f"-DCMAKE_CUDA_COMPILER={nvcc()}")
             subprocess.run(configure, check=True, env=environment)
             subprocess.run([cmake, "--build", scratch], check=True, env=environment)
             (built,) = (Path(scratch) / "out").iterdir()
@@ -92,9 +116,11 @@ class CMakeBuild(build_ext):
 
 
 def extensions() -> list[Extension]:
-    if CHOICE not in ("0", "1", "auto"):
-        raise SystemExit(f"MEGALITE_NATIVE must be 0, 1 or auto; given {CHOICE!r}.")
-    return [] if CHOICE == "0" else [Extension("megalite._native", sources=[], optional=True)]
+    native, cuda = choice(NATIVE), choice(CUDA)
+    if native == "0":
+        return []
+    modules = [NATIVE, CUDA] if cuda == "1" or (cuda == "auto" and nvcc() is not None) else [NATIVE]
+    return [Extension(module, sources=[], optional=True) for module in modules]
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def tree(tmp_path):
 def build(tree, **environment):
     """Output and exit status of a build in ``tree``."""
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    environment = {**os.environ, **environment}
+    environment = {**os.environ, "MEGALITE_CUDA": "0", **environment}
     run = subprocess.run(
         command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -97,5 +97,11 @@ def test_the_module_can_be_left_out(tree):
 
 
 def test_any_other_choice_is_refused(tree):
-    output, status = build(tree, MEGALITE_NATIVE="yes")
-    assert status != 0 and "MEGALITE_NATIVE must be 0, 1 or auto; given 'yes'" in output
+    for variable in ("MEGALITE_NATIVE", "MEGALITE_CUDA"):
+        output, status = build(tree, **{variable: "yes"})
+        assert status != 0 and f"{variable} must be 0, 1 or auto; given 'yes'" in output
+
+
+def test_without_nvcc_required_cuda_kernels_are_an_error(tree, tmp_path):
+    output, status = build(tree, MEGALITE_CUDA="1", CUDACXX="no-such-program", **without_compiler(tmp_path))
+    assert status != 0 and "nvcc was not found: set CUDACXX to it, or have it on PATH" in output
