@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from megalite.nn import linear
 from megalite.nn.context import LayerContext
 from megalite.nn.linear import ColumnParallelLinear, LinearOptions, RowParallelLinear
 from megalite.parallel.collectives import all_reduce
@@ -134,3 +137,39 @@ def test_input_gradient_matches_finite_differences():
 def test_no_bias_means_no_parameter():
     layer = RowParallelLinear("a", 4, 4, LayerContext(), LinearOptions(bias=False))
     assert [param.spec.name for param in layer.parameters()] == ["a.weight"]
+
+
+def order_of_backward(rank, world_size, sequence_parallel):
+    """What the backward of a column-parallel layer does, in order."""
+    events = []
+
+    def watched(start, name):
+        def begin(*args):
+            events.append(f"start {name}")
+            started = start(*args)
+            handle = started[-1] if isinstance(started, tuple) else started
+            watch = SimpleNamespace(wait=lambda: (events.append(f"wait {name}"), handle.wait()))
+            return (*started[:-1], watch) if isinstance(started, tuple) else watch
+
+        return begin
+
+    for name in ("start_all_gather", "start_all_reduce", "start_reduce_scatter"):
+        setattr(linear, name, watched(getattr(linear, name), name.removeprefix("start_")))
+    ctx = layer_context(rank, world_size, sequence_parallel)
+    layer = ColumnParallelLinear("a", WIDTH, 8, ctx)
+    layer.weight.grad_hook = lambda param: events.append("weight gradient")
+    layer(random(SEQUENCE, BATCH, WIDTH).requires_grad_()).sum().backward()
+    return events
+
+
+def test_the_weight_gradient_is_computed_while_the_input_gradient_is_reduced():
+    for events in run_world(order_of_backward, 2, False):
+        assert events == ["start all_reduce", "weight gradient", "wait all_reduce"]
+    for events in run_world(order_of_backward, 2, True):
+        assert events == [
+            "start all_gather",
+            "wait all_gather",
+            "start reduce_scatter",
+            "weight gradient",
+            "wait reduce_scatter",
+        ]
