@@ -3,7 +3,7 @@
 megalite replicated and ZeRO-1, against DistributedDataParallel with ZeroRedundancyOptimizer and FSDP2 (fully_shard) on
 the same GPT, one thread a rank.
 
-    python benchmarks/data_parallel.py --rounds 10
+    python -m benchmarks.data_parallel --rounds 10
 """
 
 import argparse

@@ -12,7 +12,9 @@ PLANS = [
     RecomputePlan("selective"),
     RecomputePlan("full", "uniform", 1),
     RecomputePlan("full", "uniform", 2),
+    RecomputePlan("full", "uniform", 5),
     RecomputePlan("full", "block", 1),
+    RecomputePlan("full", "block", 2),
 ]
 
 
