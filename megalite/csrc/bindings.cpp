@@ -13,7 +13,7 @@ namespace {
 
 // Raised when the signature or meaning of a function here changes, together with API in megalite/native.py, so that
 // a module left over from an older build is not used.
-constexpr int kApi = 1;
+constexpr int kApi = 2;
 
 template <typename T>
 using Array = py::array_t<T, py::array::c_style>;

@@ -1,10 +1,13 @@
 """Which version of each op is in use, and why: ``python -m megalite.ops.status``."""
 
+import importlib
+import pkgutil
 from dataclasses import dataclass
 
-from megalite import native
+from megalite import native, ops
 from megalite.log import echo, run_main
 from megalite.ops import matmul
+from megalite.ops.kernels import module_for
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,36 @@ def collect() -> list[Status]:
     native_active = "native" if native.native() is not None else "python"
     return [
         Status("fp32 matrix products (CPU)", *matmul.library()),
-        Status("random numbers (Philox)", "torch", "exact integer arithmetic on every device"),
+        *(_kernels_of(name, names) for name, names in registered().items()),
+        Status("allocator", *_allocator()),
         Status("index builders", native_active, native.reason()),
     ]
+
+
+def registered() -> dict[str, tuple[str, ...]]:
+    """The kernels that each op takes where they are: ``KERNELS`` of the files of this directory."""
+    names = [module.name for module in pkgutil.iter_modules(ops.__path__) if module.name != "status"]
+    modules = {name: importlib.import_module(f"{ops.__name__}.{name}") for name in names}
+    return {name: module.KERNELS for name, module in modules.items() if hasattr(module, "KERNELS")}
+
+
+def _kernels_of(op: str, names: tuple[str, ...]) -> Status:
+    module = module_for("cpu")
+    if module is None:
+        return Status(op, "torch", native.reason())
+    missing = [name for name in names if not hasattr(module, name)]
+    if missing:
+        return Status(op, "torch", f"the module lacks {', '.join(missing)}: install megalite again to rebuild it")
+    return Status(op, "native", f"{module.ISA}; float32, bfloat16 and float16 on the CPU")
+
+
+def _allocator() -> tuple[str, str]:
+    module = native.native()
+    if module is None:
+        return "default", native.reason()
+    if not module.MALLOC_TUNED:
+        return "default", "not glibc, or MEGALITE_MALLOC=0"
+    return "tuned", "glibc keeps freed memory for the next step; MEGALITE_MALLOC=0 switches this off"
 
 
 def table(rows: list[Status]) -> str:

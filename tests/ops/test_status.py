@@ -1,8 +1,9 @@
 import subprocess
 import sys
+from types import SimpleNamespace
 
-from megalite.ops import matmul
-from megalite.ops.status import Status, collect, table
+from megalite.ops import matmul, status
+from megalite.ops.status import Status, collect, registered, table
 
 
 def run(**environment):
@@ -21,6 +22,25 @@ def test_the_command_shows_what_is_active_and_why():
 
 def test_the_library_in_use_is_the_one_shown():
     assert Status("fp32 matrix products (CPU)", *matmul.library()) in collect()
+
+
+def test_every_op_with_kernels_is_listed():
+    rows = {row.op: row for row in collect()}
+    assert {"rms_norm", "softmax", "linear_cross_entropy", "adamw", "philox"} <= set(registered()) <= set(rows)
+    assert all(rows[op].active == "native" and "float32" in rows[op].reason for op in registered())
+
+
+def test_a_module_without_the_kernels_is_explained(monkeypatch):
+    monkeypatch.setattr(status, "module_for", lambda device_type: SimpleNamespace(rotary=None, ISA="generic"))
+    rows = {row.op: row for row in collect()}
+    assert rows["rotary"].active == "native"
+    assert rows["rms_norm"].active == "torch" and "lacks rms_norm_forward, rms_norm_backward" in rows["rms_norm"].reason
+
+
+def test_the_allocator_is_listed():
+    assert any(line.split()[:2] == ["allocator", "tuned"] for line in run())
+    assert any(line.split()[:2] == ["allocator", "default"] for line in run(MEGALITE_MALLOC="0"))
+    assert any(line.split()[:2] == ["allocator", "default"] for line in run(MEGALITE_NATIVE="0"))
 
 
 def test_columns_line_up():
