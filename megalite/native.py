@@ -8,7 +8,7 @@ import os
 import sysconfig
 from types import ModuleType
 
-API = 1
+API = 2
 """The revision of the modules' functions that this Python code calls (``kApi`` in csrc)."""
 
 

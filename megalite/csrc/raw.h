@@ -1,5 +1,6 @@
 // Binding kernels by address: a pointer parameter is an integer in Python (Tensor.data_ptr(), 0 for none), and the
-// kernel runs without the GIL. Sizes, dtypes and layouts are checked in megalite/ops, where an error can name the tensor.
+// kernel runs without the GIL. Sizes, dtypes and layouts are checked in megalite/ops, where an error can name the
+// tensor.
 #pragma once
 
 #include <cstdint>
