@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from megalite.native import native
+from megalite.native import cuda, native
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 """The element types that kernels take, by their codes in csrc/dtype.h. Kernels compute in float32."""
@@ -24,10 +24,12 @@ class Kernels:
 
     def __call__(self, name: str, *args: Any) -> None:
         """Run kernel ``name``: tensors are passed as addresses (None as 0), dtypes as codes, numbers as they are."""
-        values = [_plain(value) for value in args]
+        kernel, values = getattr(self._module, name), [_plain(value) for value in args]
         if self._device.type == "cuda":
-            values.append(torch.cuda.current_stream(self._device).cuda_stream)
-        getattr(self._module, name)(*values)
+            with torch.cuda.device(self._device):
+                kernel(*values, torch.cuda.current_stream().cuda_stream)
+        else:
+            kernel(*values)
 
     def blocks(self, rows: int) -> int:
         """Into how many blocks ``rows`` are cut whose sums become a parameter's gradient.
@@ -55,6 +57,8 @@ def find(names: tuple[str, ...], *tensors: torch.Tensor | None) -> Kernels | Non
 
 def module_for(device_type: str) -> ModuleType | None:
     """The module that holds the kernels for ``cpu`` or ``cuda`` tensors, if there is one."""
+    if device_type == "cuda":
+        return cuda()
     module = native() if device_type == "cpu" else None
     return module and module.cpu
 
