@@ -8,7 +8,7 @@ using namespace megalite;
 namespace {
 
 // As in megalite._native: a module left over from an older build is not used.
-constexpr int kApi = 1;
+constexpr int kApi = 2;
 
 // The most rows of partial sums that kernels use (column_sums.h).
 constexpr int kRowBlocks = 1024;
