@@ -30,13 +30,17 @@ class CheckpointConfig:
     even so. (Not a flag of Megatron-LM.)"""
     load: str | None = None
     """Directory to resume from: its newest complete checkpoint, at any layout. A directory without one is an error,
-    unless it is the --save directory of a job that starts for the first time."""
+    unless it is the --save directory of a job that starts for the first time. A Hugging Face directory: begin with its
+    weights, as the model that it describes."""
     ckpt_step: int | None = None
     """Resume from the checkpoint of this step instead of the newest."""
     finetune: bool = False
     """Load parameters only: optimizer state, step and sample counters start anew."""
     no_save_optim: bool = False
     """Leave optimizer state out of checkpoints. Such a checkpoint cannot continue a run exactly."""
+    save_hf: bool = False
+    """Also write the parameters as a Hugging Face directory: the folder huggingface of each checkpoint. (Not a flag of
+    Megatron-LM.)"""
     no_load_optim: bool = False
     """Load parameters and counters, but start with fresh optimizer state."""
     exit_on_missing_checkpoint: bool = False

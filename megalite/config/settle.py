@@ -48,7 +48,7 @@ IDLE: tuple[tuple[str, Callable[[Config], object], str], ...] = (
     (
         "with --save",
         lambda config: config.checkpoint.save is not None,
-        "no_save_optim async_save continue_on_save_failure",
+        "no_save_optim save_hf async_save continue_on_save_failure",
     ),
     (
         "with --save or --load",

@@ -10,7 +10,7 @@ from megalite.convert import formats
 from megalite.convert.conversion import convert
 from megalite.convert.formats import load_format, open_checkpoint
 from megalite.convert.options import ReadOptions, WriteOptions
-from megalite.convert.source import OPTIMIZER, Recast, Source
+from megalite.convert.source import OPTIMIZER, Recast, Source, WithoutOptimizer
 from megalite.convert.verify import verify
 from megalite.errors import ConfigError
 from megalite.log import echo, setup_logging
@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     reading = ReadOptions(given.ckpt_step, not given.drop_optimizer, given.true_vocab_size)
     original = open_checkpoint(given.load_dir, given.load_format, reading)
+    # Main parameters are part of the optimizer's state: the last chance to take their exact values is before it goes.
     source = original if given.dtype is None else Recast(original, given.dtype)
+    source = WithoutOptimizer(source) if given.drop_optimizer else source
     echo(_summary(source))
     convert(source, given.save_dir, target, options)
     echo(f"written to {given.save_dir} ({given.save_format})")

@@ -10,7 +10,7 @@ class ReadOptions:
     step: int | None = None
     """The iteration; None for the newest."""
     with_optimizer: bool = True
-    """Whether to read optimizer state, where there is some."""
+    """Whether optimizer state is wanted: one that cannot be read is then an error."""
     vocab_size: int | None = None
     """Size of the vocabulary without padding, for formats that store the padding."""
 

@@ -11,6 +11,9 @@ from megalite.checkpoint.store import Store
 from megalite.config import Config
 from megalite.config.dump import to_yaml
 from megalite.config.report import raise_together
+from megalite.convert.export import export_huggingface, foreign_weights
+from megalite.convert.extras import Extras, extras_of
+from megalite.convert.source import Source
 from megalite.errors import CheckpointError
 from megalite.log import logger
 from megalite.optim.decay import WeightDecay
@@ -38,6 +41,8 @@ class Checkpointing:
         self._fingerprint, self._rank = data_fingerprint, context.rank
         group = context.another_world("checkpoint") if self._flags.async_save else context.world
         self._manager = CheckpointManager(config.checkpoint, group)
+        self._weights = foreign_weights(self._flags.load, self._flags.ckpt_step)
+        self._extras: Extras = {} if self._weights is None else self._weights.extras
         self._last_saved: int | None = None
         self._reports: list[Saved] = []
 
@@ -67,9 +72,14 @@ class Checkpointing:
             pieces += optimizer_pieces(engine, owned_only=True)
         meta = {**progress.to_meta(), "loss_scaler": scaler.state(), "data_fingerprint": self._fingerprint}
         with self._tolerance(tolerant and not last):
-            self._note(self._manager.save(progress.iteration, pieces, meta, to_yaml(without_vocabulary(self._config))))
+            config_yaml = to_yaml(without_vocabulary(self._config))
+            accompany = self._export if self._flags.save_hf else None
+            self._note(self._manager.save(progress.iteration, pieces, meta, config_yaml, accompany))
             if last:
                 self._note(self._manager.wait())
+
+    def _export(self, store: Store) -> None:
+        export_huggingface(store, self._extras)
 
     @property
     def busy(self) -> bool:
@@ -111,9 +121,12 @@ class Checkpointing:
 
     def restore(self, engine: Engine, scaler: LossScaler) -> Progress:
         """Load what ``--load`` means into the engine; a fresh :class:`Progress` if there is nothing to load."""
+        if self._weights is not None:
+            return self._begin_with(self._weights, engine)
         store = self._manager.resume() if self._flags.load is not None else None
         if store is None:
             return Progress()
+        self._extras = extras_of(self._config, store.directory)
         if not self._flags.finetune:
             self._compare(store)
         with_state = not (self._flags.finetune or self._flags.no_load_optim)
@@ -131,6 +144,13 @@ class Checkpointing:
         if self._flags.save == self._flags.load:
             self._last_saved = progress.iteration
         return progress
+
+    def _begin_with(self, weights: Source, engine: Engine) -> Progress:
+        """Take the parameters of another program's model."""
+        self._manager.load(weights, pieces_to_load(engine, weights, with_state=False), Strictness(convert=True))
+        engine.optimizer.refresh_params()
+        logger.info(f"beginning with the weights of {weights.directory}")
+        return Progress()
 
     def close(self) -> None:
         """Finish writing and let other jobs use the directory."""

@@ -9,6 +9,9 @@ from megalite.checkpoint.store import CONFIG, Store
 from megalite.config import Config
 from megalite.config.cli import given_fields, parse
 from megalite.config.dump import differences
+from megalite.config.report import one_error
+from megalite.convert.export import foreign_weights
+from megalite.convert.source import Source
 from megalite.log import logger
 
 _CURVES = ("lr", "min_lr", "weight_decay", "start_weight_decay", "end_weight_decay")
@@ -22,10 +25,14 @@ def stored_config(store: Store) -> Config:
 def configure(argv: Sequence[str]) -> Config:
     """The configuration that ``argv`` asks for.
 
-    ``--use-checkpoint-args`` fills in the model from the checkpoint to load; fields that are given win. The curves that
-    ``--use-checkpoint-opt_param-scheduler`` takes from it win over those that are given, as in Megatron-LM.
+    ``--load`` of a Hugging Face directory: the model is its model. ``--use-checkpoint-args``: it is the checkpoint's.
+    Fields that are given win over either. The curves that ``--use-checkpoint-opt_param-scheduler`` takes from the
+    checkpoint win over those that are given, as in Megatron-LM.
     """
     given = given_fields(argv)
+    weights = foreign_weights(given.get("load"), given.get("ckpt_step"))
+    if weights is not None:
+        return _configure_for(weights, argv, given)
     store = _source(given)
     if store is None:
         return parse(argv)
@@ -35,6 +42,23 @@ def configure(argv: Sequence[str]) -> Config:
         config = config.replace(**_curves(stored))
     for line in differences(stored, config):
         logger.info(f"unlike in the checkpoint, {line}")
+    return config
+
+
+def _configure_for(weights: Source, argv: Sequence[str], given: Mapping[str, Any]) -> Config:
+    """The configuration of a run that begins with the weights of another program: the model is theirs, except for fields
+    that are given."""
+    if given.get("use_checkpoint_opt_param_scheduler"):
+        raise one_error(
+            [f"use_checkpoint_opt_param_scheduler needs a checkpoint with curves; {weights.directory} has none: give --lr instead."]
+        )
+    fields = dataclasses.asdict(weights.config.model)
+    del fields["seq_length"]  # The longest that the model can read: a choice of this run.
+    if given.get("tokenizer_type") == "NullTokenizer":
+        fields["vocab_size"] -= 1  # It adds its end-of-document token.
+    config = parse(argv, overrides=fields)
+    for line in differences(weights.config, weights.config.replace(**dataclasses.asdict(config.model))):
+        logger.info(f"unlike in {weights.directory}, {line}")
     return config
 
 

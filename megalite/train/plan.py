@@ -7,6 +7,7 @@ from megalite import plugins
 from megalite.config import Config
 from megalite.config.check import check
 from megalite.config.settle import settle
+from megalite.convert.export import check_exportable
 from megalite.data.blend import parse_data_path
 from megalite.data.split import SPLITS, parse_split
 from megalite.pipeline.partition import check_split
@@ -64,6 +65,8 @@ def _further_checks(config: Config) -> list[Callable[[], object]]:
         lambda: plugins.load("megalite.optim.rules", config.optimizer.optimizer, "--optimizer"),
         lambda: check_split(config),
     ]
+    if config.checkpoint.save_hf:
+        checks.append(lambda: check_exportable(config.model))
     if data.split is not None:
         checks.append(lambda: parse_split(data.split))
     for name in ("data_path", *(f"{split}_data_path" for split in SPLITS)):

@@ -17,7 +17,7 @@ from megalite.config.dump import to_yaml
 from megalite.convert.extras import FOLDER, copy_extras, extras_of
 from megalite.convert.options import ReadOptions, WriteOptions
 from megalite.convert.progress import Progress
-from megalite.convert.source import Source, WithoutOptimizer
+from megalite.convert.source import Source
 from megalite.errors import CheckpointError
 from megalite.log import logger
 from megalite.state import Box
@@ -32,13 +32,12 @@ def detect(directory: Path) -> bool:
     return (directory / INDEX).is_file() or any(directory.glob("*iter_*/shard_*"))
 
 
-def open_source(directory: Path, options: ReadOptions = ReadOptions()) -> Source:
+def open_source(directory: Path, options: ReadOptions = ReadOptions()) -> "MegaliteSource":
     """The checkpoint that --load and --ckpt-step mean in training. Raises :class:`CheckpointError` if there is none."""
     found = find_checkpoint(directory, options.step)
     for warning in found.warnings:
         logger.warning(warning)
-    source = MegaliteSource(found.store)
-    return source if options.with_optimizer else WithoutOptimizer(source)
+    return MegaliteSource(found.store)
 
 
 class MegaliteSource(Source):
