@@ -45,7 +45,6 @@ class EncodedBlock:
     """A block's documents, one column a key, and the lines that were left out, by reason."""
 
     columns: list[Column]
-    num_documents: int
     input_bytes: int
     position: int
     skipped: dict[str, Skipped] = field(default_factory=dict)
@@ -87,7 +86,7 @@ class BlockEncoder:
                 f"{faults[0].located(block)}. Each line must be one JSON object that holds the text: mend the line, or pass "
                 "--skip-invalid to leave such lines out and count them."
             )
-        return EncodedBlock(columns, len(records), len(block.data), block.position, _count(block, faults))
+        return EncodedBlock(columns, len(block.data), block.position, _count(block, faults))
 
     def _encode(self, records: list[Record]) -> list[Column] | None:
         try:

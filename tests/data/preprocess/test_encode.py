@@ -27,7 +27,7 @@ def test_documents_become_arrays():
     encoded = encoder()(block('{"text": "5 6 7"}', "", '{"text": "8"}'))
     assert arrays(encoded.columns[0]) == [[5, 6, 7, 8], [3, 1], [1, 1]]
     assert encoded.columns[0].tokens.dtype == np.int32
-    assert (encoded.num_documents, encoded.position, encoded.skipped) == (2, 77, {})
+    assert (encoded.position, encoded.skipped) == (77, {})
 
 
 def test_the_end_of_document_goes_to_the_last_sequence():

@@ -21,7 +21,7 @@ def test_columns_add_up():
 def test_skipped_lines_add_up_and_the_first_is_kept():
     summary = Summary({"text": ColumnSummary()})
     for number, skipped in enumerate([{"a": Skipped(2, "x:1")}, {"b": Skipped(1, "x:7"), "a": Skipped(3, "x:6")}]):
-        summary.add(EncodedBlock([column([1], [1])], 1, 10, number, skipped))
+        summary.add(EncodedBlock([column([1], [1])], 10, number, skipped))
     assert summary.skipped_text() == ["left out 5 lines, the first at x:1", "left out 1 lines, the first at x:7"]
     assert summary.as_json("text")["skipped_lines"] == {"a": 5, "b": 1}
     assert summary.input_bytes == 20
