@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.launch import PROGRAM, TORCHRUN, Running, curve, flags, run, torchrun, trained
+from megalite.errors import NumericsError
+from tests.e2e.launch import PROGRAM, TORCHRUN, Running, curve, events, flags, run, torchrun, trained
 
 
 def by_rank(num_processes, argv):
@@ -67,6 +68,23 @@ def test_ranks_that_find_different_checkpoints_are_told_which(corpus, tmp_path):
     assert "must load the same checkpoint" in cause
     assert "iteration 2 in " in cause and "iteration 3 in " in cause
     assert done.err.count("must load the same checkpoint") == 2, "rank 0 says it, torchrun repeats it"
+
+
+def test_a_loss_that_is_not_finite_ends_the_job_and_spoils_nothing(corpus, tmp_path, failing):
+    files = {"save": tmp_path / "checkpoints", "save_interval": 1, "metrics_file": tmp_path / "metrics.jsonl"}
+    error = failing(NumericsError, flags(data_path=corpus, lr=1e30, **files))
+    assert "loss and gradient norm must be finite; in step 2 the loss was nan" in error
+    assert f"The last good checkpoint is that of step 1 in {tmp_path / 'checkpoints'}" in error
+    assert [path.name for path in (tmp_path / "checkpoints").glob("iter_*")] == ["iter_0000001"]
+    assert events(tmp_path / "metrics.jsonl")[-1]["loss"] == "NaN", "it is shown as it is"
+
+
+def test_steps_that_are_not_finite_may_be_skipped(corpus, tmp_path):
+    """The parameters are spoilt by the first step, all others are skipped and counted, and nothing is written into them."""
+    metrics = tmp_path / "metrics.jsonl"
+    skip = {"no_check_for_nan_in_loss_and_grad": True, "metrics_file": metrics, "train_iters": 4, "log_interval": 4}
+    trained(2, flags(data_path=corpus, lr=1e30, **skip))
+    assert [(line["num_nan"], line["num_skipped"]) for line in events(metrics)] == [(0, 0), (3, 3)]
 
 
 def test_a_bug_shows_where_it_is(corpus, tmp_path):

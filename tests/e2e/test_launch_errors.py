@@ -5,7 +5,7 @@ import re
 import pytest
 
 from megalite.errors import ConfigError, MegaliteError, TokenizerError
-from tests.e2e.launch import TINY, flags, python, run, torchrun
+from tests.e2e.launch import TINY, curve, flags, python, run, torchrun, trained
 
 TP, PP = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 FIRST, LAST = "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
@@ -40,6 +40,7 @@ CASES = [  # number of processes, changed flags, what the message must say
     (1, {"train_iters": None}, "length of training must be given: add --train-iters"),
     (1, {"train_samples": 80}, "given train_iters 10 and train_samples 80: keep one"),
     (1, {"lr": None}, "lr must be given"),
+    (1, {"save": "x", "save_interval": 0}, "save_interval must be at least 1; given 0"),
     (1, {"lr_warmup_iters": 10}, r"lr_warmup_iters \(10\) must be less than .* \(10\)"),
     # numbers by themselves
     (1, {"seed": -1}, r"seed must be from 0 to 2\^63 - 1; given -1"),
@@ -75,6 +76,17 @@ def test_all_problems_are_told_together(failing):
     assert error.startswith("5 problems:\n  - ")
     for name in ("'x' is no such weight", "--split", "seq_length (64)", "--optimizer", "global_batch_size (7)"):
         assert error.count(name) == 1
+
+
+def test_a_file_gives_settings_and_its_errors_are_told_with_the_rest(corpus, tmp_path, failing):
+    file = tmp_path / "run.yaml"
+    file.write_text("model:\n  num_layer: 2\ntraining:\n  train_iters: 3\n")
+    error = failing(ConfigError, [*flags(data_path=corpus, train_iters=None, seq_length=64), "--config", str(file)])
+    assert f"num_layer in {file} is not known: perhaps you meant num_layers" in error
+    file.write_text("training:\n  train_iters: 3\n  seed: 7\noptimizer:\n  lr: 1.0\n")
+    metrics = tmp_path / "metrics.jsonl"
+    trained(1, [*flags(data_path=corpus, train_iters=None, metrics_file=metrics), "--config", str(file)])
+    assert {step: values[2] for step, values in curve(metrics).items()} == {1: TINY["lr"], 2: TINY["lr"], 3: TINY["lr"]}
 
 
 def test_a_missing_tokenizer_is_named(corpus, failing):

@@ -82,6 +82,12 @@ def test_a_larger_number_than_the_trackers_is_not_loaded(corpus, checkpoints, tm
     assert first_iteration(tmp_path) == 3
 
 
+def test_a_place_to_save_that_is_none_is_found_before_training(corpus, tmp_path, failing):
+    (tmp_path / "file").write_text("")
+    error = failing(CheckpointError, options(corpus, tmp_path, save=tmp_path / "file" / "x", save_interval=1))
+    assert "--save" in error and str(tmp_path / "file") in error and not (tmp_path / "metrics.jsonl").exists()
+
+
 def test_finetuning_takes_the_parameters_alone(corpus, checkpoints, tmp_path):
     """From step 0, on other data, at another rate; the first loss is that of the model that was saved."""
     trained(1, options(corpus, tmp_path, load=checkpoints, finetune=True, lr=1e-5, seed=5))

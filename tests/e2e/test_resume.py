@@ -5,7 +5,7 @@ import torch
 
 from megalite.checkpoint.store import open_store
 from megalite.errors import ConfigError
-from tests.e2e.launch import curve, flags, python, run, torchrun, trained
+from tests.e2e.launch import curve, events, flags, python, run, torchrun, trained
 
 STEPS, HALF = 20, 10
 LAYOUTS = {
@@ -32,11 +32,19 @@ def options(corpus, directory, **fields):
         "train_iters": STEPS,
         "lr_decay_style": "cosine",
         "lr_warmup_iters": 12,
+        "check_replicas": True,
         "save": directory / "checkpoints",
         "save_interval": HALF,
         "metrics_file": directory / "metrics.jsonl",
     }
     return flags(**{"data_path": corpus, **numbers, **fields})
+
+
+PRECISIONS = {
+    "bf16": {"bf16": True},
+    # The scale falls until it fits: the first steps are skipped, the checkpoint is written amid them.
+    "fp16": {"fp16": True, "initial_loss_scale": 2.0**22, "hysteresis": 1, "attention_dropout": 0},
+}
 
 
 def checkpoint(directory, iteration):
@@ -71,6 +79,25 @@ def test_half_and_half_is_the_whole_bit_for_bit(straight, corpus, tmp_path, name
     load = {"load": straight[name] / "checkpoints", "ckpt_step": HALF}
     trained(num_processes, options(corpus, tmp_path, num_workers=2, **load, **layout))
     assert_bitwise_the_same(tmp_path, straight[name])
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_so_it_is_in_half_precision(corpus, tmp_path, name):
+    """Main parameters, moments and the loss scale continue; skipped steps hold the rate back, not the data."""
+    num_processes, layout = LAYOUTS["data 2, sharded optimizer"]
+    fields = {**PRECISIONS[name], **layout}
+    trained(num_processes, options(corpus, tmp_path / "straight", **fields))
+    load = {"load": tmp_path / "straight" / "checkpoints", "ckpt_step": HALF}
+    trained(num_processes, options(corpus, tmp_path / "resumed", **load, **fields))
+    assert_bitwise_the_same(tmp_path / "resumed", tmp_path / "straight")
+    lines = events(tmp_path / "straight" / "metrics.jsonl")
+    skipped = sum(line["num_skipped"] for line in lines)
+    assert 0 < skipped < STEPS if name == "fp16" else skipped == 0
+    assert [line["consumed_samples"] for line in lines] == list(range(12, 12 * STEPS + 1, 12))
+    updates = [line for line in lines if not line["num_skipped"]]
+    assert [line["learning_rate"] for line in updates[:12]] == pytest.approx([3e-3 * i / 12 for i in range(len(updates[:12]))])
+    scales = {line["loss_scale"] for line in events(tmp_path / "resumed" / "metrics.jsonl")}
+    assert scales <= {line["loss_scale"] for line in lines[HALF:]}
 
 
 def test_so_it_is_by_torchrun_with_the_stop_of_exit_interval(straight, corpus, tmp_path):
