@@ -1,8 +1,7 @@
 import ctypes
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
-import torch
 from tests.cuda.build import emulated
 
 from megalite.ops import kernels
@@ -14,19 +13,17 @@ class Emulation:
     """The emulated module, called as the one for tensors on the CPU is: without a stream."""
 
     def __init__(self):
-        module = emulated()
-        self._library = ctypes.CDLL(module.__file__)
-        self._functions = {
-            name: function if isinstance(function, int) else lambda *args, function=function: function(*args, 0)
-            for name, function in vars(module).items()
-            if not name.startswith("_")
-        }
+        self._module = emulated()
+        self._library = ctypes.CDLL(self._module.__file__)
+        self.num_calls = 0
 
     def __getattr__(self, name):
-        try:
-            return self._functions[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        value = getattr(self._module, name)
+        return partial(self._call, value) if callable(value) else value
+
+    def _call(self, kernel, *args):
+        self.num_calls += 1
+        kernel(*args, 0)
 
     def order(self, name: str) -> None:
         """Let threads run in the order ``name`` of ``ORDERS``."""
@@ -42,5 +39,7 @@ def module():
 def emulation(module, monkeypatch):
     """Let the ops run their CUDA kernels, emulated, on CPU tensors."""
     monkeypatch.setattr(kernels, "module_for", lambda device_type: module)
+    calls_before = module.num_calls
     yield module
     module.order("ascending")
+    assert module.num_calls > calls_before, "no CUDA kernel was run"

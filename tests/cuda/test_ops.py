@@ -25,8 +25,9 @@ def test_empty(emulation, case):
     check(case.op, case.plain, case.inputs(0, 33, torch.float32))
 
 
-@pytest.mark.parametrize("rows, cols", [(1100, 8), (600, 1032)])
-@pytest.mark.parametrize("name", ["layer_norm", "bias_gelu", "bias_swiglu", "dropout"])
+@pytest.mark.parametrize(
+    "name, rows, cols", [("layer_norm", 1100, 8), ("bias_swiglu", 1100, 8), ("bias_gelu", 600, 1032), ("dropout", 600, 1032)]
+)
 def test_sums_over_more_rows_than_teams(emulation, name, rows, cols):
     check(CASES[name].op, CASES[name].plain, CASES[name].inputs(rows, cols, torch.float32))
 
