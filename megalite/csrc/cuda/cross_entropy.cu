@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kBlock) sums(float* out, const T* logits, cons
 }
 
 struct Gradient {
-  const float *log_total, *weight;
+  const float *peak, *total, *weight;
   const int64_t* target;
   int64_t vocabulary;
   float on_target, on_all;
@@ -56,14 +56,14 @@ __global__ void __launch_bounds__(kBlock) gradient(T* logits, Gradient g, Rows s
   const Team<kSize> team;
   for_rows(team, shape, [&](int64_t row) {
     const int64_t start = row * shape.cols, target = g.target[row];
-    const float log_total = g.log_total[row], weight = g.weight[row];
+    const float top = g.peak[row], weight = g.weight[row], factor = weight / g.total[row], all = g.on_all * weight;
     for_columns<T>(team, shape.cols, packed_at<T>(shape, start), [&](int64_t i, auto width) {
       constexpr int n = decltype(width)::value;
-      auto grad = map([=](float x) { return expf(x - log_total) - g.on_all; }, load<n>(logits + start + i));
+      auto grad = map([=](float x) { return expf(x - top) * factor - all; }, load<n>(logits + start + i));
 #pragma unroll
       for (int k = 0; k < n; ++k) {
-        if (i + k == target) grad[k] -= g.on_target;
-        grad[k] = i + k < g.vocabulary ? grad[k] * weight : 0.0f;
+        if (i + k == target) grad[k] -= g.on_target * weight;
+        if (i + k >= g.vocabulary) grad[k] = 0.0f;
       }
       store(logits + start + i, grad);
     });
@@ -97,11 +97,11 @@ void cross_entropy_sums(float* out, const void* logits, const float* peak, const
   });
 }
 
-void cross_entropy_gradient(void* logits, const float* log_total, const float* weight, const int64_t* target,
-                            int64_t rows, int64_t cols, int64_t vocabulary, double on_target, double on_all, int dtype,
-                            Stream stream) {
+void cross_entropy_gradient(void* logits, const float* peak, const float* total, const float* weight,
+                            const int64_t* target, int64_t rows, int64_t cols, int64_t vocabulary, double on_target,
+                            double on_all, int dtype, Stream stream) {
   const Rows shape{rows, cols, aligned(logits)};
-  const Gradient g{log_total, weight, target, vocabulary, (float)on_target, (float)on_all};
+  const Gradient g{peak, total, weight, target, vocabulary, (float)on_target, (float)on_all};
   with_dtype(dtype, [&](auto element) {
     using T = decltype(element);
     with_team(cols, [&](auto team) {

@@ -52,9 +52,9 @@ void cross_entropy_peaks(float* peak, const void* logits, int64_t rows, int64_t 
                          Stream stream);
 void cross_entropy_sums(float* out, const void* logits, const float* peak, const int64_t* target, int64_t rows, int64_t
                         cols, int64_t vocabulary, int dtype, Stream stream);
-void cross_entropy_gradient(void* logits, const float* log_total, const float* weight, const int64_t* target, int64_t
-                            rows, int64_t cols, int64_t vocabulary, double on_target, double on_all, int dtype, Stream
-                            stream);
+void cross_entropy_gradient(void* logits, const float* peak, const float* total, const float* weight, const int64_t*
+                            target, int64_t rows, int64_t cols, int64_t vocabulary, double on_target, double on_all, int
+                            dtype, Stream stream);
 
 void adamw(float* param, void* copy, const float* grad, float* mean, float* mean_square, int64_t size, double
            grad_factor, double param_factor, double beta1, double beta2, double epsilon, double root_factor, double
