@@ -1,7 +1,6 @@
 """Which text is read and how it becomes samples."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +22,8 @@ class DataConfig:
     """Directory for index caches. Default: cache/ beside each .bin/.idx pair."""
     num_workers: int = 2
     """Threads that read samples ahead; 0: read when needed. Never changes the samples."""
-    tokenizer_type: Literal["HuggingFaceTokenizer", "GPT2BPETokenizer", "NullTokenizer"] | None = None
-    """HuggingFaceTokenizer: a tokenizer.json (--tokenizer-model). GPT2BPETokenizer: --vocab-file and --merge-file.
+    tokenizer_type: str | None = None
+    """A file of megalite/data/tokenizers/. HuggingFaceTokenizer: a tokenizer.json (--tokenizer-model). GPT2BPETokenizer: --vocab-file and --merge-file.
     NullTokenizer: the tokens are integers (--vocab-size). Default: the one whose files are given, else what is recorded
     beside the data."""
     tokenizer_model: str | None = None
