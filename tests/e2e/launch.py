@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -102,6 +103,10 @@ class Running:
         """Send a signal to the command, or to the process of one rank that torchrun has started."""
         os.kill(self._process.pid if rank is None else self._pid_of(rank), number)
 
+    def send_to_all(self, number: signal.Signals) -> None:
+        """Send a signal to the command and every process that it has started, as a cluster's scheduler does."""
+        os.killpg(self._process.pid, number)
+
     def _pid_of(self, rank: int) -> int:
         pid = self._process.pid
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
@@ -141,6 +146,19 @@ def python(argv: Sequence[str]) -> list[str]:
 def torchrun(num_processes: int, argv: Sequence[str], *options: str) -> list[str]:
     """The command that trains in several processes of this host."""
     return [*TORCHRUN, "--standalone", "--nproc-per-node", str(num_processes), *options, PROGRAM, *argv]
+
+
+def free_port() -> int:
+    """A port of this host that nothing listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def node(number: int, port: int, argv: Sequence[str]) -> list[str]:
+    """The command that starts node ``number`` of two, of one process each, that meet at ``port`` of this host."""
+    where = ("--node-rank", str(number), "--master-addr", "127.0.0.1", "--master-port", str(port))
+    return [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", *where, PROGRAM, *argv]
 
 
 def trained(num_processes: int, argv: Sequence[str], timeout: float = 120) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from megalite.errors import NumericsError
-from tests.e2e.launch import PROGRAM, TORCHRUN, Running, curve, events, flags, run, torchrun, trained
+from tests.e2e.launch import PROGRAM, TORCHRUN, Running, curve, events, flags, free_port, node, run, torchrun, trained
 
 
 def by_rank(num_processes, argv):
@@ -19,7 +19,7 @@ def by_rank(num_processes, argv):
 
 def root_cause(done):
     """What torchrun shows last."""
-    assert done.status != 0 and done.seconds < 60
+    assert done.status != 0 and done.seconds < 90
     return done.err.partition("Root Cause")[2]
 
 
@@ -30,6 +30,17 @@ def test_a_killed_rank(corpus, layout):
         job.send(signal.SIGKILL, rank=1)
         done = job.finish(timeout=60)
     assert "SIGKILL" in root_cause(done) and "rank      : 1 " in root_cause(done)
+
+
+def test_a_killed_rank_of_another_node(corpus):
+    """The node that is left has nobody to tell it: it sees that contact is lost."""
+    port, argv = free_port(), flags(data_path=corpus, train_iters=5000, pipeline_model_parallel_size=2)
+    with Running(node(0, port, argv)) as first, Running(node(1, port, argv)) as second:
+        first.wait_for("iteration        2/")
+        second.send(signal.SIGKILL, rank=1)
+        done = first.finish(timeout=60), second.finish(timeout=60)
+    assert "SIGKILL" in root_cause(done[1])
+    assert "Another rank is gone or does not answer: look for its failure first." in root_cause(done[0])
 
 
 def test_a_restart_after_a_crash_goes_on_from_the_last_checkpoint(corpus, tmp_path):

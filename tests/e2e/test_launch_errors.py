@@ -107,7 +107,7 @@ def test_one_process_ends_with_status_2(corpus):
     done = run(python(flags(data_path=corpus, seq_length=64, global_batch_size=7)))
     assert (done.status, done.out) == (2, "")
     assert done.err.splitlines()[0] == "ConfigError: 2 problems:" and len(done.err.splitlines()) == 3
-    assert done.seconds < 30
+    assert done.seconds < 60
 
 
 def test_two_processes_say_it_once_and_torchrun_repeats_it_last(corpus):
@@ -117,7 +117,7 @@ def test_two_processes_say_it_once_and_torchrun_repeats_it_last(corpus):
     assert done.err.count(told) == 2 and f"[rank 0] ConfigError: {told}" in done.err and "[rank 1]" not in done.err
     root_cause = done.err.partition("Root Cause")[2]
     assert told in root_cause and re.search(r"exitcode *: 2 ", root_cause)
-    assert done.seconds < 30
+    assert done.seconds < 60
 
 
 def test_help_is_shown_once():

@@ -1,11 +1,9 @@
 """The same command at several layouts: the same curve, one log."""
 
-import socket
-
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.e2e.launch import LINE, PROGRAM, TORCHRUN, Running, curve, events, flags, python, run, torchrun, trained
+from tests.e2e.launch import LINE, Running, curve, events, flags, free_port, node, python, run, torchrun, trained
 
 LAYOUTS = {
     "one process": (1, {}),
@@ -81,21 +79,17 @@ def test_tensorboard_has_the_loss_of_each_iteration(runs, name):
 
 def test_two_nodes_with_caches_of_their_own(runs, corpus, tmp_path):
     """Two agents, as on two hosts; each builds its indices where the other cannot see them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    nodes = []
-    for node in range(2):
-        argv = options(corpus, tmp_path / f"node{node}", data_cache_path=tmp_path / f"cache{node}")
-        where = ("--nnodes", 2, "--nproc-per-node", 1, "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port)
-        nodes.append(Running([*TORCHRUN, *where, PROGRAM, *argv]))
+    port, nodes = free_port(), []
+    for number in range(2):
+        argv = options(corpus, tmp_path / f"node{number}", data_cache_path=tmp_path / f"cache{number}")
+        nodes.append(Running(node(number, port, argv)))
     with nodes[0], nodes[1]:
         first, second = nodes[0].finish(), nodes[1].finish()
     assert (first.status, second.status) == (0, 0), first.err + second.err
     assert_same_curve(tmp_path / "node0" / "metrics.jsonl", curve(runs["one process"][1] / "metrics.jsonl"))
     assert list(first.losses) == list(range(1, STEPS + 1)) and not second.losses
     assert not (tmp_path / "node1").exists(), "rank 0 alone writes metrics"
-    caches = [sorted(path.name for path in (tmp_path / f"cache{node}").rglob("*")) for node in range(2)]
+    caches = [sorted(path.name for path in (tmp_path / f"cache{number}").rglob("*")) for number in range(2)]
     assert caches[0] == caches[1] != []
 
 
