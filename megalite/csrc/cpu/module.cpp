@@ -5,6 +5,9 @@
 #include "raw.h"
 
 #if defined(__x86_64__)
+#define MEGALITE_ISA avx512_bf16
+#include "cpu/kernels.h"
+#undef MEGALITE_ISA
 #define MEGALITE_ISA avx512
 #include "cpu/kernels.h"
 #undef MEGALITE_ISA
@@ -59,12 +62,14 @@ py::module_ bind_generic(py::module_& native) { MEGALITE_BIND(generic) }
 #if defined(__x86_64__)
 py::module_ bind_avx2(py::module_& native) { MEGALITE_BIND(avx2) }
 py::module_ bind_avx512(py::module_& native) { MEGALITE_BIND(avx512) }
+py::module_ bind_avx512_bf16(py::module_& native) { MEGALITE_BIND(avx512_bf16) }
 
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 }  // namespace
@@ -75,6 +80,7 @@ void bind_cpu(py::module_& native) {
 #if defined(__x86_64__)
   if (has_avx2()) native.attr("cpu") = bind_avx2(native);
   if (has_avx512()) native.attr("cpu") = bind_avx512(native);
+  if (has_avx512_bf16()) native.attr("cpu") = bind_avx512_bf16(native);
 #endif
 }
 

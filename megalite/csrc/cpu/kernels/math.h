@@ -19,9 +19,8 @@ inline Vec scale_by_power(Vec x, Vec n) {
 }
 #endif
 
-// Cody and Waite's range reduction and the minimax polynomial of the Cephes library. NaN stays NaN; exp(-inf) is 0.
-inline Vec exp(Vec x) {
-  x = min(splat(89.0f), max(splat(-104.0f), x));
+// For -104 <= x <= 89. Cody and Waite's range reduction and the minimax polynomial of the Cephes library.
+inline Vec exp_in_range(Vec x) {
   const float shift = 0x1.8p23f;  // adding it rounds to a whole number
   Vec n = x * 1.44269504f + shift - shift;
   Vec r = x - n * 0.693359375f;
@@ -33,6 +32,9 @@ inline Vec exp(Vec x) {
   p = p * r + 5.0000001201e-1f;
   return scale_by_power(p * (r * r) + (r + 1.0f), n);
 }
+
+// NaN stays NaN; exp(-inf) is 0.
+inline Vec exp(Vec x) { return exp_in_range(min(splat(89.0f), max(splat(-104.0f), x))); }
 
 // 1 / x for x in [1, 2^126]
 #if defined(__AVX512F__)
@@ -60,7 +62,7 @@ struct Sigmoid {
   Vec value, rest;
 };
 inline Sigmoid sigmoid(Vec x) {
-  Vec e = exp(max(splat(-87.0f), min(splat(87.0f), -x)));
+  Vec e = exp_in_range(max(splat(-87.0f), min(splat(87.0f), -x)));
   Vec value = select(x < -87.0f, Vec{}, reciprocal(1.0f + e));
   return {value, e * value};
 }

@@ -16,21 +16,32 @@ void turn_halves(T* y, const T* x, const float* cos, const float* sin, int64_t h
   });
 }
 
-// Pairs (2i, 2i + 1).
+typedef uint32_t HalfUints __attribute__((vector_size(2 * kLanes)));
+typedef uint64_t Pairs __attribute__((vector_size(4 * kLanes)));
+
+// Each of kLanes / 2 floats twice.
+inline Pairs load_doubled(const float* from, Whole) {
+  HalfUints bits;
+  memcpy(&bits, from, sizeof bits);
+  const Pairs pairs = __builtin_convertvector(bits, Pairs);
+  return pairs | (pairs << 32);
+}
+inline Pairs load_doubled(const float* from, Part part) {
+  float values[kLanes / 2] = {};
+  memcpy(values, from, part.count / 2 * sizeof(float));
+  return load_doubled(values, Whole{});
+}
+
+// Pairs (2i, 2i + 1): x * cos + (x with the members of pairs exchanged) * sin, negative for the first members.
 template <typename T>
 void turn_neighbours(T* y, const T* x, const float* cos, const float* sin, int64_t half, float direction) {
-  for (int64_t start = 0; start < half; start += kLanes) {
-    const int count = half - start < kLanes ? half - start : kLanes;
-    T pairs[2 * kLanes] = {}, firsts[kLanes], seconds[kLanes];
-    memcpy(pairs, x + 2 * start, 2 * count * sizeof(T));
-    for (int i = 0; i < kLanes; ++i) firsts[i] = pairs[2 * i], seconds[i] = pairs[2 * i + 1];
-    Vec c = load(cos + start, Part{count}), s = load(sin + start, Part{count}) * direction;
-    Vec first = load(firsts), second = load(seconds);
-    store(firsts, first * c - second * s);
-    store(seconds, second * c + first * s);
-    for (int i = 0; i < kLanes; ++i) pairs[2 * i] = firsts[i], pairs[2 * i + 1] = seconds[i];
-    memcpy(y + 2 * start, pairs, 2 * count * sizeof(T));
-  }
+  for_lanes(2 * half, [=](int64_t i, auto lanes) {
+    const Vec value = load(x + i, lanes);
+    const Pairs pairs = bit_cast<Pairs>(value), signs = load_doubled(sin + i / 2, lanes) ^ 0x80000000u;
+    const Vec exchanged = bit_cast<Vec>((pairs << 32) | (pairs >> 32));
+    const Vec c = bit_cast<Vec>(load_doubled(cos + i / 2, lanes)), s = bit_cast<Vec>(signs) * direction;
+    store(y + i, value * c + exchanged * s, lanes);
+  });
 }
 
 }  // namespace
