@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shlex
 import signal
 import time
 from dataclasses import replace
@@ -16,7 +17,7 @@ from megalite.errors import CheckpointError
 from megalite.train import loop
 from megalite.train import pretrain as program
 from megalite.train.hooks import Hook, HookList
-from tests.e2e.launch import curve, events, flags, trained
+from tests.e2e.launch import Running, curve, events, flags, torchrun, trained
 from tests.harness import WorkerFailed
 
 STEPS = 8
@@ -144,6 +145,21 @@ def test_sigusr1_saves_and_training_goes_on(straight, corpus, tmp_path, at, asyn
     assert saved(tmp_path) == [2, 3, 6, 8]
     assert curve(tmp_path / "metrics.jsonl") == curve(straight / "metrics.jsonl")
     assert_equal(checkpoint(tmp_path, 6), checkpoint(straight, 6))
+
+
+def test_the_job_script_of_the_documentation_lives_on(corpus, tmp_path):
+    """SIGUSR1 to torchrun and to a rank, then SIGTERM."""
+    argv = options(corpus, tmp_path, train_iters=5000, save_interval=5000, exit_signal_handler=True)
+    torchrun_line = shlex.join(map(str, torchrun(2, argv)))
+    with Running(["bash", "-c", f"trap '' USR1\n{torchrun_line}"]) as job:
+        job.wait_for("iteration        2/")
+        for rank in (None, 1):
+            job.send(signal.SIGUSR1, rank)
+        job.wait_for("successfully saved checkpoint")
+        job.send(signal.SIGTERM, rank=1)
+        done = job.finish(timeout=90)
+    first, last = saved(tmp_path)
+    assert done.status == 0 and f"stopped after iteration {last}: a signal asked for it" in done.out and first < last
 
 
 @pytest.mark.parametrize("async_save", [False, True])
