@@ -22,7 +22,8 @@ GRACE_SECONDS = 3.0
 
 # What gloo, NCCL and torch's store say when another process is gone or does not answer.
 _LOST_PEER = re.compile(
-    "connection (closed|reset) by peer|broken pipe|timed out|remote process exited|communicator was aborted|got 0 bytes",
+    "connection (closed|reset) by peer|broken pipe|timed out|got 0 bytes"
+    "|remote process exited|communicator was aborted",
     re.IGNORECASE,
 )
 

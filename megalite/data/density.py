@@ -6,7 +6,7 @@ from megalite.data.sidecar import Sidecar, read_sidecar
 
 
 def tokens_per_byte(data: DataConfig, split: str) -> float | None:
-    """Tokens of the corpora that serve ``split`` (train, valid, test), divided by the bytes of text that they came from.
+    """Tokens of the corpora that serve ``split`` (train, valid, test), by the bytes of text that they came from.
 
     Taken from what preprocessing recorded beside the corpora: None where it is not there. A corpus divided by
     ``--split`` counts as a whole; several count by their weights in the blend, or by their sizes.

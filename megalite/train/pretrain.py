@@ -37,7 +37,8 @@ def pretrain(argv: Sequence[str]) -> int:
     backend = choose_backend(config.parallel.distributed_backend)
     device = choose_device(backend)
     logger.info(summary(config))
-    logger.info(f"layout: tensor {mesh.tp} x pipeline {mesh.pp} (virtual stages {config.virtual_stages}) x data {mesh.dp}")
+    virtual = f"virtual stages {config.virtual_stages}"
+    logger.info(f"layout: tensor {mesh.tp} x pipeline {mesh.pp} ({virtual}) x data {mesh.dp}")
     context = ParallelContext.create(mesh, backend, device, config.parallel.distributed_timeout_minutes)
     _run(plan, context)
     # Not after a failure: to leave the job in good order is to wait for ranks that may never come.

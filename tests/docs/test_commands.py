@@ -1,7 +1,7 @@
 """Every command that the documentation shows works as it is written.
 
-The ``bash`` blocks of a page run in their order, in a directory of the page's own: it has the programs of the repository
-and ``corpus.jsonl``, a few documents of text. Blocks that are not to be run are fenced as ``console``.
+The ``bash`` blocks of a page run in their order, in a directory of the page's own: it has the programs of the
+repository and ``corpus.jsonl``, a few documents of text. Blocks that are not to be run are fenced as ``console``.
 """
 
 import json

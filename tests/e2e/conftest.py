@@ -18,8 +18,8 @@ def corpus(tmp_path_factory):
         for number in range(80):
             first, step = dice.randrange(100), dice.choice((1, 3, 7))
             length = dice.randrange(10, 150)
-            text = " ".join(str((first + step * i) % 100 if dice.random() < 0.9 else dice.randrange(100)) for i in range(length))
-            file.write(json.dumps({"text": text}) + "\n")
+            ids = [(first + step * i) % 100 if dice.random() < 0.9 else dice.randrange(100) for i in range(length)]
+            file.write(json.dumps({"text": " ".join(map(str, ids))}) + "\n")
     tool = [sys.executable, ROOT / "tools" / "preprocess_data.py", "--append-eod"]
     tokenizer = ["--tokenizer-type", "NullTokenizer", "--vocab-size", "100"]
     done = run([*tool, *tokenizer, "--input", directory / "corpus.jsonl", "--output-prefix", directory / "corpus"])

@@ -1,4 +1,4 @@
-"""Running the programs: as processes started by a command, or in forked workers where the start is not what is tested."""
+"""Running the programs: as processes started by a command, or in forked workers where the start is not under test."""
 
 import json
 import os
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 PROGRAM = str(ROOT / "pretrain_gpt.py")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 LINE = re.compile(
-    r"^ \[.*\] iteration +(?P<iteration>\d+)/ *\d+ \| consumed samples: +(?P<samples>\d+) \|.* learning rate: (?P<lr>\S+) \|"
-    r".* lm loss: (?P<loss>\S+) \|.* grad norm: (?P<norm>\S+) \|",
+    r"^ \[.*\] iteration +(?P<iteration>\d+)/ *\d+ \| consumed samples: +(?P<samples>\d+) \|"
+    r".* learning rate: (?P<lr>\S+) \|.* lm loss: (?P<loss>\S+) \|.* grad norm: (?P<norm>\S+) \|",
     re.MULTILINE,
 )
 """What scripts that parse Megatron-LM's logs read of a training line."""
@@ -48,7 +48,7 @@ TINY = {
 
 
 def flags(**fields: Any) -> list[str]:
-    """A command line for a tiny run with ``fields`` changed: True is a switch, None leaves a flag out, lists are spread."""
+    """The flags of a tiny run with ``fields`` changed: True is a switch, None leaves a flag out, lists are spread."""
     argv = []
     for name, value in {**TINY, **fields}.items():
         if value is None or value is False:
@@ -102,10 +102,6 @@ class Running:
     def send(self, number: signal.Signals, rank: int | None = None) -> None:
         """Send a signal to the command, or to the process of one rank that torchrun has started."""
         os.kill(self._process.pid if rank is None else self._pid_of(rank), number)
-
-    def send_to_all(self, number: signal.Signals) -> None:
-        """Send a signal to the command and every process that it has started, as a cluster's scheduler does."""
-        os.killpg(self._process.pid, number)
 
     def _pid_of(self, rank: int) -> int:
         pid = self._process.pid

@@ -14,15 +14,19 @@ WAYS = {
     "data 2": (2, {}),
     "data 2, micro-batch 4": (2, {"micro_batch_size": 4}),
     "pipeline 2": (2, {"pipeline_model_parallel_size": 2}),
-    "pipeline 2, virtual 2, data 2": (4, {"pipeline_model_parallel_size": 2, "num_layers_per_virtual_pipeline_stage": 1}),
+    "pipeline 2, virtual 2, data 2": (
+        4,
+        {"pipeline_model_parallel_size": 2, "num_layers_per_virtual_pipeline_stage": 1},
+    ),
     "tensor 2": (2, {"tensor_model_parallel_size": 2, "sequence_parallel": True}),
 }
 
 
 def evaluated(num_processes, corpus, directory, **fields):
     """What an evaluation without training reports, by set; ends of documents do not count, so masks are uneven."""
-    fields = {"data_path": corpus, "split": "6,2,2", "eval_iters": BATCHES, "eod_mask_loss": True, "skip_train": True, **fields}
-    trained(num_processes, flags(metrics_file=directory / "metrics.jsonl", hidden_dropout=0.1, **fields))
+    numbers = {"split": "6,2,2", "eval_iters": BATCHES, "eod_mask_loss": True, "hidden_dropout": 0.1}
+    fields = {"data_path": corpus, **numbers, **fields}
+    trained(num_processes, flags(skip_train=True, metrics_file=directory / "metrics.jsonl", **fields))
     return {event["name"]: event for event in events(directory / "metrics.jsonl", "eval")}
 
 
@@ -65,7 +69,8 @@ def test_a_set_smaller_than_the_evaluation_is_read_again_with_a_warning(corpus, 
 
 
 def test_no_evaluation_is_asked_for(corpus, tmp_path):
-    trained(1, flags(data_path=corpus, train_iters=2, eval_iters=0, eval_interval=1, metrics_file=tmp_path / "metrics.jsonl"))
+    fields = {"train_iters": 2, "eval_iters": 0, "eval_interval": 1}
+    trained(1, flags(data_path=corpus, metrics_file=tmp_path / "metrics.jsonl", **fields))
     assert not events(tmp_path / "metrics.jsonl", "eval") and len(events(tmp_path / "metrics.jsonl")) == 2
 
 

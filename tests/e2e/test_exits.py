@@ -14,7 +14,8 @@ STEPS = 8
 
 def options(corpus, directory, **fields):
     numbers = {"train_iters": STEPS, "hidden_dropout": 0.1, "exit_signal_handler": True, "save_interval": 5}
-    files = {"save": directory / "checkpoints", "load": directory / "checkpoints", "metrics_file": directory / "metrics.jsonl"}
+    checkpoints, metrics_file = directory / "checkpoints", directory / "metrics.jsonl"
+    files = {"save": checkpoints, "load": checkpoints, "metrics_file": metrics_file}
     return flags(data_path=corpus, **{**numbers, **files, **fields})
 
 
@@ -63,7 +64,7 @@ def test_a_signal_to_one_rank_during(corpus, tmp_path, monkeypatch, straight, mo
 
 @pytest.mark.parametrize("rank", [None, 1], ids=["torchrun", "rank 1"])
 def test_sigterm_to(corpus, tmp_path, rank):
-    """torchrun passes it on and then reports itself as terminated; a rank alone takes the others along, in good order."""
+    """torchrun passes it on, then reports itself as terminated; a rank alone takes the others along in good order."""
     argv = options(corpus, tmp_path, train_iters=2000, save_interval=2000)
     with Running(torchrun(2, argv)) as job:
         job.wait_for("iteration        3/")

@@ -14,7 +14,8 @@ from tests.e2e.launch import PROGRAM, TORCHRUN, Running, curve, events, flags, f
 def by_rank(num_processes, argv):
     """The command that trains, with ``{rank}`` in its arguments replaced by each process's rank."""
     command = shlex.join([sys.executable, PROGRAM, *argv]).replace("{rank}", "'$RANK'")
-    return [*TORCHRUN, "--standalone", "--nproc-per-node", num_processes, "--no-python", "bash", "-c", f"exec {command}"]
+    launch = [*TORCHRUN, "--standalone", "--nproc-per-node", num_processes, "--no-python"]
+    return [*launch, "bash", "-c", f"exec {command}"]
 
 
 def root_cause(done):
@@ -44,7 +45,8 @@ def test_a_killed_rank_of_another_node(corpus):
 
 
 def test_a_restart_after_a_crash_goes_on_from_the_last_checkpoint(corpus, tmp_path):
-    files = {"save": tmp_path / "checkpoints", "load": tmp_path / "checkpoints", "metrics_file": tmp_path / "metrics.jsonl"}
+    checkpoints = tmp_path / "checkpoints"
+    files = {"save": checkpoints, "load": checkpoints, "metrics_file": tmp_path / "metrics.jsonl"}
     argv = flags(data_path=corpus, train_iters=120, save_interval=20, **files)
     with Running(torchrun(2, argv, "--max-restarts", "1")) as job:
         job.wait_for("successfully saved checkpoint")
@@ -91,7 +93,7 @@ def test_a_loss_that_is_not_finite_ends_the_job_and_spoils_nothing(corpus, tmp_p
 
 
 def test_steps_that_are_not_finite_may_be_skipped(corpus, tmp_path):
-    """The parameters are spoilt by the first step, all others are skipped and counted, and nothing is written into them."""
+    """The first step spoils the parameters; all others are skipped and counted, and nothing is written into them."""
     metrics = tmp_path / "metrics.jsonl"
     skip = {"no_check_for_nan_in_loss_and_grad": True, "metrics_file": metrics, "train_iters": 4, "log_interval": 4}
     trained(2, flags(data_path=corpus, lr=1e30, **skip))

@@ -10,6 +10,8 @@ from tests.e2e.launch import TINY, curve, flags, python, run, torchrun, trained
 TP, PP = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 FIRST, LAST = "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
 VPP = "num_virtual_stages_per_pipeline_rank"
+HEADS = "num_attention_heads"
+SAMPLES = {"train_iters": None, "train_samples": 80}
 CASES = [  # number of processes, changed flags, what the message must say
     # the layout and the number of processes
     (1, {TP: 2}, r"number of processes \(1\) must be divisible by .* = 2: start 2 processes"),
@@ -19,24 +21,24 @@ CASES = [  # number of processes, changed flags, what the message must say
     # layers and stages
     (2, {PP: 2, "num_layers": 5}, r"num_layers \(5\)"),
     (4, {PP: 4, "num_layers": 3}, r"num_layers \(3\)"),
-    (2, {PP: 2, "num_layers": 10, "num_layers_per_virtual_pipeline_stage": 2}, r"_stage \(2\) must divide .* 10 layers"),
+    (2, {PP: 2, "num_layers": 10, "num_layers_per_virtual_pipeline_stage": 2}, r"\(2\) must divide .* 10 layers"),
     (2, {PP: 2, FIRST: 1, LAST: 2}, "must hold all 4 layers; given .*-first-.* 1 and .*-last-.* 2, which is 3"),
     (1, {LAST: 2}, "needs at least 2 pipeline ranks; given --decoder-last-pipeline-num-layers 2 with 1 rank"),
     # the model and tensor parallelism
     (4, {TP: 4, "group_query_attention": True, "num_query_groups": 2}, r"num_query_groups \(2\) must .* \(4\)"),
-    (1, {"num_attention_heads": 6, "hidden_size": 48, "group_query_attention": True, "num_query_groups": 4}, r"\(6\).*\(4\)"),
-    (2, {TP: 2, "num_attention_heads": 3, "hidden_size": 48}, r"num_attention_heads \(3\) must be divisible by .* \(2\)"),
+    (1, {HEADS: 8, "group_query_attention": True, "num_query_groups": 3}, r"num_attention_heads \(8\) must .* \(3\)"),
+    (2, {TP: 2, HEADS: 3, "hidden_size": 48}, r"num_attention_heads \(3\) must be divisible by .* \(2\)"),
     (2, {TP: 2, "ffn_hidden_size": 65}, r"ffn_hidden_size \(65\) must be divisible by .* \(2\): use 64 or 66"),
     (1, {"num_attention_heads": 5}, r"hidden_size \(32\) must be divisible by num_attention_heads \(5\)"),
     (1, {"kv_channels": 7, "position_embedding_type": "rope"}, r"even number of channels .* 7 .* gives 7"),
     (2, {TP: 2, "sequence_parallel": True, "seq_length": 31}, r"seq_length \(31\) must be divisible by .* \(2\)"),
     (1, {"seq_length": 64}, r"seq_length \(64\) must be at most max_position_embeddings \(32\)"),
     # batches and length
-    (3, {"global_batch_size": 10}, r"global_batch_size \(10\) .* micro_batch_size \(2\) x data-parallel size \(3\) = 6: use 6 or 12"),
+    (3, {"global_batch_size": 10}, r"\(10\) .* micro_batch_size \(2\) x data-parallel size \(3\) = 6: use 6 or 12"),
     (1, {"global_batch_size": 4, "micro_batch_size": 8}, r"global_batch_size \(4\) .* micro_batch_size \(8\) .* = 8"),
     (1, {"micro_batch_size": 0}, "micro_batch_size must be at least 1; given 0"),
-    (1, {"train_iters": None, "train_samples": 80, "rampup_batch_size": [3, 2, 40]}, r"whole increments.* 5 .* 2;"),
-    (1, {"train_iters": None, "train_samples": 80, "rampup_batch_size": [2, 3, 40]}, r"micro_batch_size \(2\).* = 2; the batch of 5 "),
+    (1, {**SAMPLES, "rampup_batch_size": [3, 2, 40]}, r"whole increments.* 5 .* 2;"),
+    (1, {**SAMPLES, "rampup_batch_size": [2, 3, 40]}, r"micro_batch_size \(2\).* = 2; the batch of 5 "),
     (1, {"train_iters": None}, "length of training must be given: add --train-iters"),
     (1, {"train_samples": 80}, "given train_iters 10 and train_samples 80: keep one"),
     (1, {"lr": None}, "lr must be given"),

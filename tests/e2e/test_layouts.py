@@ -62,7 +62,8 @@ def test_the_curve_is_that_of_one_process(runs, name):
 def test_the_console_shows_each_iteration_once(runs, name):
     console, directory = runs[name]
     assert list(console.losses) == list(range(1, STEPS + 1))
-    assert console.losses == pytest.approx({step: values[0] for step, values in curve(directory / "metrics.jsonl").items()})
+    exact = {step: values[0] for step, values in curve(directory / "metrics.jsonl").items()}
+    assert console.losses == pytest.approx(exact)
     assert [int(line["samples"]) for line in LINE.finditer(console.out)] == list(range(8, 8 * STEPS + 1, 8))
     assert f"number of parameters: {NUM_PARAMETERS:,}\n" in console.out
     assert console.out.count("number of parameters") == 1 and "[rank" not in console.out

@@ -146,8 +146,9 @@ def test_a_restart_before_the_first_evaluation(corpus, tmp_path):
         "save_interval": 10,
     }
     trained(4, options(corpus, tmp_path / "straight", save=tmp_path / "a", **fields))
+    fields |= {"save": tmp_path / "b", "load": tmp_path / "b"}
     for stop in (1, None):
-        trained(4, options(corpus, tmp_path / "again", save=tmp_path / "b", load=tmp_path / "b", exit_interval=stop, **fields))
+        trained(4, options(corpus, tmp_path / "again", exit_interval=stop, **fields))
     for kind in ("train", "eval"):
         straight, again = (
             [(event["iteration"], event["loss"]) for event in events(tmp_path / name / "metrics.jsonl", kind)]

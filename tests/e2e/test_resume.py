@@ -1,4 +1,4 @@
-"""Resuming: bit for bit at the same layout, on the same curve at any other, and never on other data or curves unasked."""
+"""Resuming: bit for bit at the same layout, on the same curve at any other, never on other data or curves unasked."""
 
 import pytest
 import torch
@@ -19,12 +19,15 @@ OTHERS = {
     "one process": (1, {"micro_batch_size": 4}),
     "data 3": (3, {"use_distributed_optimizer": True}),
     "tensor 2": (2, {"tensor_model_parallel_size": 2}),
-    "pipeline 2 with 2 virtual stages": (2, {"pipeline_model_parallel_size": 2, "num_virtual_stages_per_pipeline_rank": 2}),
+    "pipeline 2 with 2 virtual stages": (
+        2,
+        {"pipeline_model_parallel_size": 2, "num_virtual_stages_per_pipeline_rank": 2},
+    ),
 }
 
 
 def options(corpus, directory, **fields):
-    """Dropout, an uneven batch, a second epoch in the second half, a rate that is still rising when half of the run is done, and a fall after that."""
+    """Dropout, an uneven batch, a second epoch in the second half, and a rate that rises until after the first half."""
     numbers = {
         "hidden_dropout": 0.1,
         "attention_dropout": 0.1,
@@ -94,8 +97,8 @@ def test_so_it_is_in_half_precision(corpus, tmp_path, name):
     skipped = sum(line["num_skipped"] for line in lines)
     assert 0 < skipped < STEPS if name == "fp16" else skipped == 0
     assert [line["consumed_samples"] for line in lines] == list(range(12, 12 * STEPS + 1, 12))
-    updates = [line for line in lines if not line["num_skipped"]]
-    assert [line["learning_rate"] for line in updates[:12]] == pytest.approx([3e-3 * i / 12 for i in range(len(updates[:12]))])
+    rising = [line["learning_rate"] for line in lines if not line["num_skipped"]][:12]
+    assert rising == pytest.approx([3e-3 * updates / 12 for updates in range(len(rising))])
     scales = {line["loss_scale"] for line in events(tmp_path / "resumed" / "metrics.jsonl")}
     assert scales <= {line["loss_scale"] for line in lines[HALF:]}
 
@@ -131,7 +134,9 @@ def resuming(straight, **changes):
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"seq_length": 16}, {"split": "900,50,50"}, {"eod_mask_loss": True}, {"blend": True}], ids=str
+    "change",
+    [{"seed": 1}, {"seq_length": 16}, {"split": "900,50,50"}, {"eod_mask_loss": True}, {"blend": True}],
+    ids=str,
 )
 def test_other_data_is_refused_unless_allowed(straight, corpus, tmp_path, failing, change):
     if change.pop("blend", False):
