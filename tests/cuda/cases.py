@@ -33,9 +33,14 @@ class Case:
     parts: tuple[str, ...] = ("rows",)
     """``rows`` [rows, cols], ``double`` [rows, 2 cols], ``vector`` [cols], ``vector2`` [2 cols]."""
 
-    def inputs(self, rows: int, cols: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    def shapes(self, rows: int, cols: int) -> list[tuple[int, ...]]:
         shapes = {"rows": (rows, cols), "double": (rows, 2 * cols), "vector": (cols,), "vector2": (2 * cols,)}
-        return [1.5 * randn(*shapes[part], dtype=dtype, seed=seed) + 0.5 for seed, part in enumerate(self.parts)]
+        return [shapes[part] for part in self.parts]
+
+    def inputs(self, rows: int, cols: int, dtype: torch.dtype) -> list[torch.Tensor]:
+        return [
+            1.5 * randn(*shape, dtype=dtype, seed=seed) + 0.5 for seed, shape in enumerate(self.shapes(rows, cols))
+        ]
 
 
 def plain_layer_norm(x, weight, bias):

@@ -1,5 +1,5 @@
-// Kernels that use each part of the emulation, rightly and wrongly. Each function runs one and returns the message of its
-// failure, or an empty string.
+// Kernels that use each part of the emulation, rightly and wrongly. Each function runs one and returns the message of
+// its failure, or an empty string.
 #include <string>
 
 #include "cuda/pack.h"

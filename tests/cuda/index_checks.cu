@@ -1,4 +1,4 @@
-// The kernels' index arithmetic in the middle of grids and tensors of more than 2^31 elements, which no test can allocate.
+// The kernels' index arithmetic in the middle of grids and tensors of more than 2^31 elements, too large to allocate.
 #include "cuda/column_sums.h"
 #include "cuda/flat.h"
 

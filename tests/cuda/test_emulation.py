@@ -125,8 +125,13 @@ def test_shared_memory_is_not_zero_at_first(checks):
     assert call(checks, "unset_shared", out) == "" and np.isnan(out).all()
 
 
-SIZES = {(1, 1024, 49152): "", (1, 1025, 0): "invalid configuration argument", (0, 1, 0): "invalid configuration argument"}
-SIZES |= {(1, 0, 0): "invalid configuration argument", (1, 8, 49153): "invalid argument"}
+SIZES = {
+    (1, 1024, 49152): "",
+    (1, 1025, 0): "invalid configuration argument",
+    (0, 1, 0): "invalid configuration argument",
+    (1, 0, 0): "invalid configuration argument",
+    (1, 8, 49153): "invalid argument",
+}
 
 
 @pytest.mark.parametrize("blocks, threads, shared", SIZES)
@@ -168,7 +173,7 @@ def numbers(function, *arguments, count):
 
 
 def test_rows_beyond_32_bits(indices):
-    """The last block of the largest grid has its eight warps at rows from 8 (2^31 - 2) on, and strides over the grid."""
+    """The last warp of the largest grid, which has 8 (2^31 - 1) warps, strides over it."""
     rows = ctypes.c_int64(1 << 36)
     stride, last = 8 * LARGEST, 8 * (LARGEST - 1) + 7
     got = numbers(indices.warp_rows, LARGEST - 1, LARGEST, 7 * 32 + 5, rows, count=3)
@@ -177,7 +182,8 @@ def test_rows_beyond_32_bits(indices):
 
 def test_ranges_of_rows_beyond_32_bits(indices):
     rows, teams = (1 << 33) + 5, 1 << 22
-    ranges = [numbers(indices.range, team, ctypes.c_int64(rows), ctypes.c_int64(teams), count=2) for team in (0, teams - 1)]
+    sizes = ctypes.c_int64(rows), ctypes.c_int64(teams)
+    ranges = [numbers(indices.range, team, *sizes, count=2) for team in (0, teams - 1)]
     assert ranges == [[0, rows // teams], [rows * (teams - 1) // teams, rows]]
 
 

@@ -26,7 +26,8 @@ def test_empty(emulation, case):
 
 
 @pytest.mark.parametrize(
-    "name, rows, cols", [("layer_norm", 1100, 8), ("bias_swiglu", 1100, 8), ("bias_gelu", 600, 1032), ("dropout", 600, 1032)]
+    "name, rows, cols",
+    [("layer_norm", 1100, 8), ("bias_swiglu", 1100, 8), ("bias_gelu", 600, 1032), ("dropout", 600, 1032)],
 )
 def test_sums_over_more_rows_than_teams(emulation, name, rows, cols):
     check(CASES[name].op, CASES[name].plain, CASES[name].inputs(rows, cols, torch.float32))

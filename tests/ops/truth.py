@@ -15,7 +15,7 @@ def run(function: Function, inputs: Sequence[torch.Tensor], seed: int = 7) -> Ou
     outputs = [results] if isinstance(results, torch.Tensor) else list(results)
     generator = torch.Generator().manual_seed(seed)
     grads = [
-        torch.randn(y.shape, generator=generator, dtype=torch.float64).to(inputs[0].dtype).to(y.dtype) for y in outputs
+        torch.randn(y.shape, generator=generator, dtype=torch.float64).to(inputs[0].dtype).to(y) for y in outputs
     ]
     learned = [x for x in leaves if x.requires_grad]
     return [y.detach() for y in outputs] + list(torch.autograd.grad(outputs, learned, grads))
