@@ -29,9 +29,9 @@ class Saved:
     num_bytes: int
     """In the shards of all ranks."""
     seconds: float
-    """From the call of :meth:`CheckpointManager.save` until it could be loaded."""
+    """Until it could be loaded, waiting for an earlier save included."""
     stalled_seconds: float
-    """How long the call took: what training waited."""
+    """How long training waited for it."""
 
 
 class CheckpointManager:
@@ -49,6 +49,7 @@ class CheckpointManager:
         self._thread = ThreadPoolExecutor(1, "checkpoint") if config.async_save else None
         self._buffers = HostBuffers()
         self._pending: Future[Saved] | None = None
+        self._waited = 0.0  # Seconds in wait() since the last save began.
         if config.save is not None:
             failure = f"--save {config.save} must be a directory that can be written to"
             self._lock = together(lambda: self._claim() if group.rank == 0 else None, group, failure)
@@ -76,7 +77,8 @@ class CheckpointManager:
         ``accompany`` is called by rank 0 with the whole checkpoint before it is published: it may write more beside it.
         """
         self.wait()
-        started = time.monotonic()
+        started = time.monotonic() - self._waited
+        self._waited = 0.0
         content = replace(Content.of(iteration, pieces, meta, config_yaml), accompany=accompany)
         if self._thread is None:
             return self._write(content, started, None)
@@ -100,7 +102,13 @@ class CheckpointManager:
     def wait(self) -> Saved | None:
         """Return once an asynchronous save has ended, with what it has saved; raise what it failed with."""
         pending, self._pending = self._pending, None
-        return None if pending is None else pending.result()
+        if pending is None:
+            return None
+        started = time.monotonic()
+        try:
+            return pending.result()
+        finally:
+            self._waited += time.monotonic() - started
 
     def close(self) -> None:
         """Wait for an asynchronous save, then let other jobs use the --save directory."""

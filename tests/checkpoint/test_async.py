@@ -1,10 +1,12 @@
 import re
 import resource
+import time
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from megalite.checkpoint import writer
 from megalite.checkpoint.directory import list_iterations
 from megalite.checkpoint.piece import Piece
 from megalite.errors import CheckpointError
@@ -79,6 +81,20 @@ def test_a_failure_surfaces_at_the_next_call_and_the_earlier_checkpoint_stays(tm
         assert len(outcomes) == 3 and len(set(outcomes)) == 1
         assert re.search(rf"iteration 2 could not be written .*: File too large{where}$", outcomes[0])
     assert list_iterations(tmp_path) == [1]
+
+
+def test_waiting_for_an_earlier_save_is_time_that_training_waited(tmp_path, monkeypatch):
+    write_shard = writer.write_shard
+    monkeypatch.setattr(writer, "write_shard", lambda *args: (time.sleep(0.3), write_shard(*args))[1])
+    manager = manager_of(tmp_path, async_save=True)
+    stalls = []
+    for iteration in (1, 2, 3):
+        stalls.append(manager.wait())
+        manager.save(iteration, state(iteration), {}, "")
+    stalls.append(manager.wait())
+    manager.close()
+    assert [saved.stalled_seconds > 0.25 for saved in stalls[1:]] == [False, True, True]
+    assert all(saved.seconds > saved.stalled_seconds + 0.25 for saved in stalls[1:])
 
 
 def test_a_rank_is_busy_until_the_checkpoint_can_be_loaded(tmp_path):

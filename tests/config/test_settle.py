@@ -44,6 +44,12 @@ def test_the_tokenizer_of_given_files_is_named():
             "fp32_residual_connection (True) has an effect only with --bf16 or --fp16.",
         ),
         ({"no_load_optim": True}, "no_load_optim (True) has an effect only with --load."),
+        ({"async_save": True}, "async_save (True) has an effect only with --save."),
+        ({"verify_integrity": True}, "verify_integrity (True) has an effect only with --save or --load."),
+        (
+            {"keep_weights_of_older": True, "save": "a", "save_interval": 5},
+            "keep_weights_of_older (True) has an effect only with --keep-last-checkpoints or --save-retain-interval.",
+        ),
         ({"tensorboard_queue_size": 5}, "tensorboard_queue_size (5) has an effect only with --tensorboard-dir."),
         (
             {"merge_file": "m", "tokenizer_type": "NullTokenizer"},
