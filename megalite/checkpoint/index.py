@@ -156,7 +156,7 @@ def describe(directory: Path) -> str:
         return "there is no such directory"
     names = sorted(entry.name for entry in directory.iterdir())
     if any(name.startswith("mp_rank_") for name in names):
-        return "it looks like a checkpoint of Megatron-LM's torch format"
+        return "it looks like a checkpoint of Megatron-LM's torch format, which tools/checkpoint_convert.py converts"
     if ".metadata" in names or any(name.endswith(".distcp") for name in names):
         return "it looks like a torch.distributed.checkpoint directory"
     if "config.json" in names:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Sequence
 
 from megalite import plugins
+from megalite.checkpoint.piece import STATE_PREFIX
 from megalite.convert import formats
 from megalite.convert.conversion import convert
 from megalite.convert.formats import load_format, open_checkpoint
 from megalite.convert.options import ReadOptions, WriteOptions
-from megalite.convert.source import OPTIMIZER, Recast, Source, WithoutOptimizer
+from megalite.convert.source import Recast, Source, WithoutOptimizer
 from megalite.convert.verify import verify
 from megalite.errors import ConfigError
 from megalite.log import echo, setup_logging
@@ -80,6 +81,6 @@ def parse_size(text: str) -> int:
 
 def _summary(source: Source) -> str:
     names = source.names()
-    state = sum(name.startswith(OPTIMIZER) for name in names)
+    state = sum(name.startswith(STATE_PREFIX) for name in names)
     parts = f"{len(names) - state} parameters and {state} tensors of optimizer state"
     return f"{source.directory}: iteration {source.meta['iteration']}, {parts}"

@@ -6,15 +6,11 @@ from typing import Any, Iterable, Mapping
 
 import torch
 
-from megalite.checkpoint.piece import Piece
+from megalite.checkpoint.piece import STATE_PREFIX, Piece
 from megalite.checkpoint.shard import dtype_name
 from megalite.config import Config
 from megalite.errors import CheckpointError
 from megalite.state import Box
-
-OPTIMIZER = "optim."
-"""Names of optimizer state begin with it."""
-
 
 class Source(ABC):
     """What a checkpoint holds. Nothing is read before it is asked for."""
@@ -94,7 +90,7 @@ class WithoutOptimizer(View):
     """The parameters alone."""
 
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name in self.base.names() if not name.startswith(OPTIMIZER))
+        return tuple(name for name in self.base.names() if not name.startswith(STATE_PREFIX))
 
 
 class Recast(View):
@@ -110,26 +106,26 @@ class Recast(View):
         precision = {flag: name == dtype for name, flag in flags.items()}
         self.config = base.config.replace(**precision)
         names = base.names()
-        has_state = any(name.startswith(OPTIMIZER) for name in names)
+        has_state = any(name.startswith(STATE_PREFIX) for name in names)
         self._main = has_state and dtype in ("bfloat16", "float16")
-        parameters = [name for name in names if not name.startswith(OPTIMIZER)]
-        state = [name for name in names if name.startswith(OPTIMIZER) and not name.startswith(f"{OPTIMIZER}param.")]
-        main = [f"{OPTIMIZER}param.{name}" for name in parameters] if self._main else []
+        parameters = [name for name in names if not name.startswith(STATE_PREFIX)]
+        state = [name for name in names if name.startswith(STATE_PREFIX) and not name.startswith(f"{STATE_PREFIX}param.")]
+        main = [f"{STATE_PREFIX}param.{name}" for name in parameters] if self._main else []
         self._names = tuple(sorted([*parameters, *state, *main]))
-        self._stored_main = {name for name in names if name.startswith(f"{OPTIMIZER}param.")}
+        self._stored_main = {name for name in names if name.startswith(f"{STATE_PREFIX}param.")}
 
     def names(self) -> tuple[str, ...]:
         return self._names
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self.base.shape(name.removeprefix(f"{OPTIMIZER}param."))
+        return self.base.shape(name.removeprefix(f"{STATE_PREFIX}param."))
 
     def dtype(self, name: str) -> str:
-        if name.startswith(OPTIMIZER):
+        if name.startswith(STATE_PREFIX):
             return self.base.dtype(name) if name in self.base.names() else "float32"
         return self._dtype
 
     def fill(self, name: str, box: Box, out: torch.Tensor) -> None:
-        parameter = name.removeprefix(f"{OPTIMIZER}param.")
-        main = f"{OPTIMIZER}param.{parameter}"
+        parameter = name.removeprefix(f"{STATE_PREFIX}param.")
+        main = f"{STATE_PREFIX}param.{parameter}"
         self.base.fill(main if main in self._stored_main else parameter if name == main else name, box, out)

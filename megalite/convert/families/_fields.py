@@ -9,7 +9,7 @@ _MISSING = object()
 
 # What no family needs: it does not change the function from token ids to logits.
 _NEUTRAL = re.compile(
-    r"model_type|architectures|torch_dtype|dtype|transformers_version|transformers\.js_config|_name_or_path|_commit_hash|"
+    r"model_type|architectures|torch_dtype|dtype|transformers_version|transformers\.js_config|_\w*name_or_path|_commit_hash|"
     r"_attn_implementation\w*|attn_implementation|_flash_attn\w*|name_or_path|use_cache|gradient_checkpointing|"
     r"initializer_range|init_std|pretraining_tp|(bos|eos|pad|sep|unk|cls|mask|decoder_start|image|prefix)_token_id|"
     r"is_llama_config|is_encoder_decoder|is_decoder|cross_attention_hidden_size|bad_words_ids|begin_suppress_tokens|"

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from megalite.checkpoint.directory import sync_directory, write_file
+from megalite.checkpoint.piece import STATE_PREFIX
 from megalite.checkpoint.shard import dtype_name
 from megalite.config import Config, ModelConfig
 from megalite.config.check import rules_of
@@ -20,7 +21,7 @@ from megalite.convert.families._fields import Fields
 from megalite.convert.layout import Layout
 from megalite.convert.options import ReadOptions, WriteOptions
 from megalite.convert.progress import Progress
-from megalite.convert.source import OPTIMIZER, Source
+from megalite.convert.source import Source
 from megalite.convert.tensors import PickledFile, SafeFile, num_bytes, write_safetensors
 from megalite.errors import CheckpointError, ConfigError
 from megalite.state import Box
@@ -152,7 +153,7 @@ def _open_weights(directory: Path) -> dict[str, SafeFile | PickledFile]:
 
 def write(source: Source, directory: Path, options: WriteOptions, progress: Progress) -> None:
     """Write the parameters as a Hugging Face directory; optimizer state has no place in one and must be gone already."""
-    if any(name.startswith(OPTIMIZER) for name in source.names()):
+    if any(name.startswith(STATE_PREFIX) for name in source.names()):
         raise ConfigError("a Hugging Face directory cannot hold optimizer state: add --drop-optimizer.")
     model, original = source.config.model, original_config(source.extras)
     family = fitting_family(model, original.get("model_type"))

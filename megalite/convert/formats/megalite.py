@@ -2,14 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Callable, Sequence
 
 import torch
 
 from megalite.checkpoint.directory import begin, publish, temporary_path, write_file
 from megalite.checkpoint.index import INDEX, build_index
 from megalite.checkpoint.locate import find_checkpoint
-from megalite.checkpoint.piece import Piece
-from megalite.checkpoint.shard import ShardRecord, shard_name, write_shard
+from megalite.checkpoint.piece import STATE_PREFIX, Piece
+from megalite.checkpoint.shard import ShardRecord, shard_name, state_shard_name, write_shard
 from megalite.checkpoint.store import CONFIG, META, Store
 from megalite.config import Config
 from megalite.config.cli import parse
@@ -73,16 +74,10 @@ def write(source: Source, directory: Path, options: WriteOptions, progress: Prog
     temporary = temporary_path(directory, iteration)
     begin(temporary)
     progress.begin(sum(source.num_bytes(name) for name in source.names()))
-    records: list[ShardRecord] = []
-    waiting: list[Piece] = []
-    for name in sorted(source.names()):
-        tensor = source.read(name)
-        waiting.append(Piece(name, tuple(tensor.shape), Box.whole(tensor.shape), tensor))
-        if sum(piece.tensor.nbytes for piece in waiting) >= _SHARD_BYTES:
-            records.append(_flush(waiting, temporary / shard_name(len(records)), progress))
-            waiting = []
-    if waiting:
-        records.append(_flush(waiting, temporary / shard_name(len(records)), progress))
+    state = [name for name in sorted(source.names()) if name.startswith(STATE_PREFIX)]
+    parameters = [name for name in sorted(source.names()) if not name.startswith(STATE_PREFIX)]
+    records = _write_shards(source, parameters, lambda number: temporary / shard_name(number), progress)
+    records += _write_shards(source, state, lambda number: temporary / state_shard_name(number), progress)
     meta = {**{name: 0 for name in _COUNTERS}, "loss_scaler": {}, "data_fingerprint": None, **source.meta}
     others = {
         META: write_file(temporary / META, json.dumps(meta, indent=1, sort_keys=True, allow_nan=False) + "\n"),
@@ -93,7 +88,17 @@ def write(source: Source, directory: Path, options: WriteOptions, progress: Prog
     publish(temporary)
 
 
-def _flush(pieces: list[Piece], path: Path, progress: Progress) -> ShardRecord:
-    record = write_shard(path, pieces, checksum=True)
-    progress.add(sum(piece.tensor.nbytes for piece in pieces))
-    return record
+def _write_shards(
+    source: Source, names: Sequence[str], path_of: Callable[[int], Path], progress: Progress
+) -> list[ShardRecord]:
+    records: list[ShardRecord] = []
+    waiting: list[Piece] = []
+    for name in names:
+        tensor = source.read(name)
+        waiting.append(Piece(name, tuple(tensor.shape), Box.whole(tensor.shape), tensor))
+        num_bytes = sum(piece.tensor.nbytes for piece in waiting)
+        if num_bytes >= _SHARD_BYTES or name == names[-1]:
+            records.append(write_shard(path_of(len(records)), waiting, checksum=True))
+            progress.add(num_bytes)
+            waiting = []
+    return records

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from megalite.checkpoint.directory import TRACKER, iteration_name, sync_directory, write_file
+from megalite.checkpoint.piece import STATE_PREFIX
 from megalite.checkpoint.shard import dtype_name
 from megalite.config import ModelConfig
 from megalite.convert.extras import CONFIG_JSON, FOLDER, copy_extras, extras_in
@@ -17,7 +18,7 @@ from megalite.convert.megatron.layout import Grid, RankKey, grid_of, model_layou
 from megalite.convert.megatron.optimizer import MAIN, SLOTS, group_rates, read_state, scheduler_state, write_state
 from megalite.convert.options import ReadOptions, WriteOptions
 from megalite.convert.progress import Progress
-from megalite.convert.source import OPTIMIZER, Source
+from megalite.convert.source import Source
 from megalite.errors import CheckpointError, ConfigError
 from megalite.log import logger
 from megalite.state import Box
@@ -148,7 +149,7 @@ def _num_bytes(source: Source, table: Layout, key: RankKey) -> int:
 
 def _slots(source: Source) -> tuple[str, ...]:
     """The optimizer's slots in a source, all of which must be Adam's."""
-    found = {name.removeprefix(OPTIMIZER).split(".")[0] for name in source.names() if name.startswith(OPTIMIZER)}
+    found = {name.removeprefix(STATE_PREFIX).split(".")[0] for name in source.names() if name.startswith(STATE_PREFIX)}
     if found and found - {MAIN} != set(SLOTS):
         raise ConfigError(
             f"a Megatron-LM checkpoint holds the optimizer state of adam, {' and '.join(SLOTS)}; this one has "
