@@ -15,7 +15,9 @@ def grad_norm(slices: Sequence[FlatSlice], context: ParallelContext, grad_factor
 
     It is nan or infinite, on every rank, if and only if some float32 gradient of some rank is.
     """
-    return _global_norm((_owned(flat.grad, flat) for flat in slices), context) * grad_factor
+    owned = (_owned(flat.grad, flat) for flat in slices)
+    replicas = (flat.grad for flat in slices if flat.share == (0, 0))
+    return _global_norm(owned, context, replicas) * grad_factor
 
 
 def params_norm(slices: Sequence[FlatSlice], main_params: Sequence[torch.Tensor], context: ParallelContext) -> float:
@@ -38,10 +40,14 @@ def num_zeros(slices: Sequence[FlatSlice], context: ParallelContext) -> int:
     return int(all_reduce(zeros, context.world).item())
 
 
-def _global_norm(tensors: Iterable[torch.Tensor], context: ParallelContext) -> float:
+def _global_norm(
+    tensors: Iterable[torch.Tensor], context: ParallelContext, uncounted: Iterable[torch.Tensor] = ()
+) -> float:
     total = torch.zeros((), dtype=torch.float64, device=context.device)
     for tensor in tensors:
         total += sum_of_squares(tensor)
+    for tensor in uncounted:  # They add nothing while they are finite: 0 times infinity is nan.
+        total += 0.0 * sum_of_squares(tensor)
     return all_reduce(total, context.world).sqrt().item()
 
 

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -41,9 +42,10 @@ def test_parameter_norm_and_zeros_count_each_element_once(tp, dp, name):
     assert results[0][1] == 6, "the six elements of the final norm, and no padding"
 
 
-def non_finite_norms(rank, mesh, name, broken, value):
+def non_finite_norms(rank, mesh, name, broken, value, sharded):
     context = ParallelContext(mesh, rank, torch.device("cpu"))
-    run = toy.Run(name, toy.tensor_parallel_params(context), context, toy.AT_THE_END)
+    params = toy.tensor_parallel_params(context) if sharded else toy.all_params()
+    run = toy.Run(name, params, context, toy.AT_THE_END)
     run.backward(0)
     if rank == broken:
         run.params[-1].main_grad[0, 0] = value
@@ -56,5 +58,5 @@ def non_finite_norms(rank, mesh, name, broken, value):
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_one_bad_gradient_on_one_rank_is_seen_by_all(name, value):
-    for mesh in (Mesh(tp=2), Mesh(dp=2), Mesh(pp=2)):
-        run_world(lambda rank, world: non_finite_norms(rank, mesh, name, 1, value), 2)
+    for mesh, sharded in itertools.product((Mesh(tp=2), Mesh(dp=2), Mesh(pp=2)), (True, False)):
+        run_world(lambda rank, world: non_finite_norms(rank, mesh, name, 1, value, sharded), 2)

@@ -133,6 +133,17 @@ def covering_cases() -> list[Case]:
     return cases
 
 
+def five_replicas() -> list[Case]:
+    """Both strategies at a number of ranks that divides nothing, outside the covering array."""
+    layout = {"tp": 1, "pp": 1, "dp": 5, "virtual": 1}
+    common = {"tied": True, "vocab_size": 101, "dropout": 0.1, "documents": True, "micro_batch_size": 1, "sequence_parallel": False}
+    ways = (
+        {"style": "gpt2", "zero": 0, "recompute": "uniform", "num_microbatches": 2},
+        {"style": "llama", "zero": 1, "recompute": "block", "num_microbatches": 2},
+    )
+    return [Case(tuple(layout.items()), tuple((common | way).items())) for way in ways]
+
+
 def _pairs(case: Case) -> set[frozenset]:
     return {frozenset(pair) for pair in itertools.combinations(sorted(case.values, key=str), 2)}
 

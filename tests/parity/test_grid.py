@@ -8,7 +8,7 @@ import torch
 
 from megalite.config import Config
 from tests.harness import run_world
-from tests.parity.cases import covering_cases, uncovered_pairs
+from tests.parity.cases import covering_cases, five_replicas, uncovered_pairs
 from tests.parity.run import Run, train
 
 CASES = covering_cases()
@@ -32,7 +32,7 @@ def assert_equal_runs(got: Run, expected: Run, tolerance: float) -> None:
         np.testing.assert_allclose(got.params[name], values, rtol=0, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", CASES + five_replicas(), ids=str)
 def test_layout_equals_one_process(case):
     got = run_world(train, case.world_size, case.config())[0]
     assert_equal_runs(got, reference(case.reference()), tolerance=1e-10)

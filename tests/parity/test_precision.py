@@ -10,9 +10,10 @@ from megalite.config import Config
 from megalite.data.loader import BatchLoader
 from megalite.optim.scaler import make_scaler
 from megalite.parallel.context import ParallelContext
+from megalite.pipeline.stage import parameters_of
 from megalite.topology.mesh import Mesh
-from megalite.train.engine import build_engine
-from megalite.train.step import train_step
+from megalite.train.engine import Engine, build_engine
+from megalite.train.step import check_replicas, train_step
 from tests.harness import run_world
 from tests.parity.data import RandomTokens
 from tests.parity.run import BASE, train
@@ -42,7 +43,7 @@ def test_zero1_equals_the_replicated_strategy_bit_for_bit(precision, layout):
     _assert_bitwise(sharded, replicated)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "bf16, fp32 residual"])
 def test_recomputation_repeats_the_forward_bit_for_bit(precision):
     config = HALF.replace(**PRECISIONS[precision])
     plain = run_world(train, 1, config)[0]
@@ -58,14 +59,18 @@ def test_losses_stay_close_to_float32(precision, tolerance):
     assert half.losses != exact.losses
 
 
-def _overflowing(rank: int, world_size: int, config: Config) -> dict:
-    """Steps at a loss scale that overflows float16, until it has come down far enough."""
+def _engine(rank: int, world_size: int, config: Config) -> tuple[Engine, BatchLoader]:
     parallel = config.parallel
     mesh = Mesh.from_world(world_size, parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size)
     engine = build_engine(config, ParallelContext(mesh, rank, torch.device("cpu")))
-    scaler = make_scaler(config.training)
     data = RandomTokens(config.model.seq_length, config.model.vocab_size)
-    loader = BatchLoader(data, len(data), engine.batch_fields - {"document_ids"}, torch.device("cpu"))
+    return engine, BatchLoader(data, len(data), engine.batch_fields - {"document_ids"}, torch.device("cpu"))
+
+
+def _overflowing(rank: int, world_size: int, config: Config) -> dict:
+    """Steps at a loss scale that overflows float16, until it has come down far enough."""
+    engine, loader = _engine(rank, world_size, config)
+    scaler = make_scaler(config.training)
     before = [flat.clone() for flat in engine.optimizer.main_params()]
     batches = loader.load([range(0, 2), range(4, 6)])
     scales, updated = [], []
@@ -88,3 +93,36 @@ def test_all_ranks_skip_overflowing_steps_together_and_recover(layout):
     scales, updated = outcomes[0]["scales"], outcomes[0]["updated"]
     assert len(scales) > 3 and scales == [2.0 ** (32 - step) for step in range(len(scales))]
     assert updated == [False] * (len(updated) - 1) + [True] and math.isfinite(outcomes[0]["loss"])
+
+
+def _overflowing_on_one_rank(rank: int, world_size: int, config: Config) -> list:
+    """Four steps; in the second, one gradient of the last rank alone is infinite."""
+    engine, loader = _engine(rank, world_size, config)
+    scaler = make_scaler(config.training)
+    parameter = parameters_of(engine.stages)[-1]
+    arrived = parameter.grad_hook
+
+    def spoil(parameter):
+        parameter.main_grad.view(-1)[0] = math.inf
+        arrived(parameter)
+
+    seen = []
+    for step in range(4):
+        parameter.grad_hook = spoil if step == 1 and rank == world_size - 1 else arrived
+        outcome = train_step(engine, scaler, loader.load([range(0, 2), range(4, 6)]), lr=0.01, weight_decay=0.0)
+        check_replicas(engine)
+        seen.append((outcome, scaler.scale, engine.optimizer.num_updates))
+    return seen
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("axis", ["tensor_model_parallel_size", "pipeline_model_parallel_size", "data"])
+def test_an_overflow_of_one_rank_is_an_overflow_of_all(axis, zero):
+    config = HALF.replace(fp16=True, initial_loss_scale=64.0, hysteresis=1, use_distributed_optimizer=zero)
+    if axis != "data":
+        config = config.replace(**{axis: 2})
+    first, second = run_world(_overflowing_on_one_rank, 2, config)
+    assert [scale for _, scale, _ in first] == [64.0, 32.0, 32.0, 32.0]
+    assert [updates for _, _, updates in first] == [1, 1, 2, 3]
+    assert [outcome.updated for outcome, _, _ in first] == [True, False, True, True]
+    assert str(first) == str(second), "the losses, norms and decisions of all ranks are the same"
