@@ -71,8 +71,8 @@ def _groups(groups: Sequence[dict[str, Any]], shapes: Shapes, where: str) -> lis
     """The parameters of each group, in the order of their numbers."""
     by_decay = {flag: [key for key, shape in shapes.items() if decays(key, shape) == flag] for flag in (True, False)}
     named = [by_decay[group.get("wd_mult", 1.0) != 0.0] for group in groups]
-    if [len(keys) for keys in named] != [len(group["params"]) for group in groups]:
-        counts = [len(group["params"]) for group in groups]
+    counts = [len(group["params"]) for group in groups]
+    if [len(keys) for keys in named] != counts or sum(counts) != len(shapes):
         raise CheckpointError(
             f"{where}: the optimizer must have one group with weight decay, of {len(by_decay[True])} parameters, and one "
             f"without, of {len(by_decay[False])}; its groups have {counts}. Add --drop-optimizer to take the parameters alone."
