@@ -4,6 +4,8 @@ import importlib
 import pkgutil
 from dataclasses import dataclass
 
+import torch
+
 from megalite import native, ops
 from megalite.log import echo, run_main
 from megalite.ops import matmul
@@ -25,6 +27,7 @@ def collect() -> list[Status]:
     return [
         Status("fp32 matrix products (CPU)", *matmul.library()),
         *(_kernels_of(name, names) for name, names in registered().items()),
+        Status("the same on a GPU", *_gpu()),
         Status("allocator", *_allocator()),
         Status("index builders", native_active, native.reason()),
     ]
@@ -45,6 +48,12 @@ def _kernels_of(op: str, names: tuple[str, ...]) -> Status:
     if missing:
         return Status(op, "torch", f"the module lacks {', '.join(missing)}: install megalite again to rebuild it")
     return Status(op, "native", f"{module.ISA}; float32, bfloat16 and float16 on the CPU")
+
+
+def _gpu() -> tuple[str, str]:
+    if native.cuda() is None:
+        return "torch", native.cuda_reason()
+    return "native", native.cuda_reason() + ("" if torch.cuda.is_available() else "; there is no GPU here")
 
 
 def _allocator() -> tuple[str, str]:

@@ -1,12 +1,15 @@
 """The emulation itself: what it computes, and what it refuses."""
 
 import ctypes
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.cuda.build import SANITIZE, library
+from tests.cuda.build import library
 
 HERE = Path(__file__).parent
 
@@ -157,10 +160,23 @@ def test_half_types_are_those_of_torch_bit_for_bit(checks, name, dtype):
     assert torch.equal(back[numbers], expected.float()[numbers]) and back[~numbers].isnan().all()
 
 
-def test_reads_out_of_bounds_are_found_by_the_sanitizer(checks):
-    """Only `make sanitize` has it; elsewhere the value is unknown, but the kernel runs."""
-    if not SANITIZE:
-        assert call(checks, "beyond_shared", np.zeros(1, np.float32)) == ""
+def test_the_sanitizer_finds_reads_out_of_bounds():
+    """So that a run of these tests under it says something."""
+    find = ["g++", "-print-file-name=libasan.so"], ["g++", "-print-file-name=libubsan.so"]
+    libraries = [subprocess.run(each, capture_output=True, text=True, check=True).stdout.strip() for each in find]
+    environment = {"MEGALITE_SANITIZE": "1", "LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
+    code = (
+        "import ctypes, numpy as np; from tests.cuda.test_emulation import HERE, call, library;"
+        "checks = ctypes.CDLL(library([HERE / 'emulation_checks.cu'])); print(call(checks, 'beyond_shared', np.zeros(1)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=HERE.parents[1],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode != 0 and "heap-buffer-overflow" in result.stderr and "beyond_shared" in result.stderr
 
 
 LARGEST = (1 << 31) - 1

@@ -37,6 +37,11 @@ def test_a_module_without_the_kernels_is_explained(monkeypatch):
     assert rows["rms_norm"].active == "torch" and "lacks rms_norm_forward, rms_norm_backward" in rows["rms_norm"].reason
 
 
+def test_the_gpu_is_listed():
+    (line,) = (line for line in run(MEGALITE_CUDA="0") if line.startswith("the same on a GPU"))
+    assert line.split()[5] == "torch" and line.endswith("switched off by MEGALITE_CUDA=0")
+
+
 def test_the_allocator_is_listed():
     assert any(line.split()[:2] == ["allocator", "tuned"] for line in run())
     assert any(line.split()[:2] == ["allocator", "default"] for line in run(MEGALITE_MALLOC="0"))
