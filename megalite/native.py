@@ -9,7 +9,7 @@ import sysconfig
 from types import ModuleType
 
 API = 2
-"""The revision of the modules' functions that this Python code calls (``kApi`` in csrc)."""
+"""The revision of the modules' functions that this Python code calls (``kApi`` in csrc/api.h)."""
 
 
 def native() -> ModuleType | None:

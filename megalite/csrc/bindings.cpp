@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include "api.h"
 #include "cpu/module.h"
 #include "index/blending.h"
 #include "index/sample_index.h"
@@ -10,10 +11,6 @@
 namespace py = pybind11;
 
 namespace {
-
-// Raised when the signature or meaning of a function here changes, together with API in megalite/native.py, so that
-// a module left over from an older build is not used.
-constexpr int kApi = 2;
 
 template <typename T>
 using Array = py::array_t<T, py::array::c_style>;
@@ -57,7 +54,7 @@ py::tuple build_blend(const Array<double>& weights, int64_t size) {
 
 PYBIND11_MODULE(_native, m) {
   m.doc() = "Index builders and CPU kernels of megalite in C++.";
-  m.attr("API") = kApi;
+  m.attr("API") = megalite::kApi;
   megalite::bind_cpu(m);
   m.def("build_sample_index", &build_sample_index, py::arg("lengths"), py::arg("order"), py::arg("num_samples"),
         py::arg("seq_length"), py::arg("extra"), py::arg("as_int64"), py::arg("num_threads"));

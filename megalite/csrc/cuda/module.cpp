@@ -1,4 +1,5 @@
 // Python module megalite._cuda. It links no driver, so that it can be imported on a machine without a GPU.
+#include "api.h"
 #include "cuda/kernels.h"
 #include "raw.h"
 
@@ -6,9 +7,6 @@ namespace py = pybind11;
 using namespace megalite;
 
 namespace {
-
-// As in megalite._native: a module left over from an older build is not used.
-constexpr int kApi = 2;
 
 // The most rows of partial sums that kernels use (column_sums.h).
 constexpr int kRowBlocks = 1024;
