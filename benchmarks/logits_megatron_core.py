@@ -30,8 +30,9 @@ from megalite.state import Box
 
 GPT2 = dict(num_layers=3, hidden_size=48, num_attention_heads=6, seq_length=16, vocab_size=101)
 LLAMA = dict(
-    **GPT2, ffn_hidden_size=80, normalization="RMSNorm", swiglu=True, disable_bias_linear=True, group_query_attention=True,
-    num_query_groups=2, position_embedding_type="rope", untie_embeddings_and_output_weights=True,
+    **GPT2, ffn_hidden_size=80, normalization="RMSNorm", swiglu=True, disable_bias_linear=True,
+    group_query_attention=True, num_query_groups=2, position_embedding_type="rope",
+    untie_embeddings_and_output_weights=True,
 )  # fmt: skip
 CASES = {
     "GPT-2": GPT2,
@@ -48,7 +49,9 @@ class Random(Source):
     def __init__(self, model: ModelConfig):
         self.directory, self.config, self.meta, self.extras = Path("random"), Config(model=model), {"iteration": 1}, {}
         generator = torch.Generator().manual_seed(0)
-        self._tensors = {name: torch.randn(shape, generator=generator) * 0.1 for name, shape in parameter_shapes(model).items()}
+        self._tensors = {
+            name: torch.randn(shape, generator=generator) * 0.1 for name, shape in parameter_shapes(model).items()
+        }
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._tensors))
@@ -104,7 +107,9 @@ def _compare(source: Source, directory: Path) -> str:
     (directory / "again" / path).parent.mkdir(parents=True)
     torch.save(content, directory / "again" / path)
     again = open_checkpoint(directory / "again", options=ReadOptions(step=1))
-    same = again.names() == source.names() and all(torch.equal(again.read(name), source.read(name)) for name in again.names())
+    same = again.names() == source.names() and all(
+        torch.equal(again.read(name), source.read(name)) for name in again.names()
+    )
     difference = (theirs - ours).abs().max().item()
     return f"largest logit {ours.abs().max():.3f}, difference {difference:.2e}, order {ordered}, read back {same}"
 
@@ -119,8 +124,9 @@ def _build(model: ModelConfig, arguments: Any) -> torch.nn.Module:
         num_query_groups=model.query_groups, ffn_hidden_size=model.ffn_size, kv_channels=model.head_dim,
         normalization=model.normalization, layernorm_epsilon=model.norm_epsilon, add_bias_linear=model.linear_bias,
         add_qkv_bias=model.add_qkv_bias, gated_linear_unit=model.swiglu, attention_dropout=0.0, hidden_dropout=0.0,
-        activation_func=F.silu if model.swiglu else lambda x: F.gelu(x, approximate="tanh"), use_cpu_initialization=True,
-        bias_activation_fusion=False, masked_softmax_fusion=False, bias_dropout_fusion=False, apply_rope_fusion=False,
+        activation_func=F.silu if model.swiglu else lambda x: F.gelu(x, approximate="tanh"),
+        use_cpu_initialization=True, bias_activation_fusion=False, masked_softmax_fusion=False,
+        bias_dropout_fusion=False, apply_rope_fusion=False,
     )  # fmt: skip
     return GPTModel(
         config=config, transformer_layer_spec=get_gpt_layer_local_spec(normalization=model.normalization),

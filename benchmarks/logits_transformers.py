@@ -1,8 +1,8 @@
 """Does a converted model compute what transformers computes? Random models of each family, in float32.
 
-Each is saved by transformers, converted to megalite, on to Megatron-LM's format for 2 x 2 ranks where it can be, back to
-megalite and back to a Hugging Face directory. Prints the largest logit, the largest difference between megalite's logits
-and transformers', and whether the last directory holds the first one's tensors bit for bit.
+Each is saved by transformers, converted to megalite, on to Megatron-LM's format for 2 x 2 ranks where it can be, back
+to megalite and back to a Hugging Face directory. Prints the largest logit, the largest difference between megalite's
+logits and transformers', and whether the last directory holds the first one's tensors bit for bit.
 
 Needs `pip install transformers`.
 """
@@ -21,13 +21,20 @@ from megalite.errors import ConfigError
 from megalite.log import echo, run_main
 
 COMMON = dict(
-    vocab_size=1031, hidden_size=96, num_attention_heads=6, num_hidden_layers=4, intermediate_size=160, max_position_embeddings=64
+    vocab_size=1031,
+    hidden_size=96,
+    num_attention_heads=6,
+    num_hidden_layers=4,
+    intermediate_size=160,
+    max_position_embeddings=64,
 )
-LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
+LLAMA3 = dict(
+    rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
+)
 GPT2 = dict(vocab_size=1031, n_embd=96, n_layer=4, n_head=6, n_positions=64)
 OPT = dict(
-    vocab_size=1031, hidden_size=96, num_hidden_layers=4, num_attention_heads=6, ffn_dim=160, max_position_embeddings=64,
-    word_embed_proj_dim=96,
+    vocab_size=1031, hidden_size=96, num_hidden_layers=4, num_attention_heads=6, ffn_dim=160,
+    max_position_embeddings=64, word_embed_proj_dim=96,
 )  # fmt: skip
 CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("GPT-2", "GPT2", GPT2),
@@ -76,11 +83,13 @@ def _compare(model: torch.nn.Module, directory: Path, through_megatron: bool) ->
     first, last = load_file(directory / "first" / "model.safetensors"), load_file(previous / "model.safetensors")
     same = first.keys() == last.keys() and all(torch.equal(first[key], last[key]) for key in first)
     difference = torch.stack(differences).max()
-    return f"largest logit {theirs.abs().max():.3f}, difference {difference:.2e}, {'bit-identical' if same else 'NOT THE SAME'} after"
+    tensors = "bit-identical" if same else "NOT THE SAME"
+    return f"largest logit {theirs.abs().max():.3f}, difference {difference:.2e}, {tensors} after the round trip"
 
 
 def _disturb(model: torch.nn.Module) -> None:
-    """Give biases and norms, which begin as zeros and ones, values that tell them apart; OPT's rows of padding stay zero."""
+    """Give biases and norms, which begin as zeros and ones, values that tell them apart; OPT's rows of padding stay
+    zero."""
     for name, parameter in model.named_parameters():
         if parameter.ndim == 1:
             parameter.data.add_(torch.randn_like(parameter) * 0.1)

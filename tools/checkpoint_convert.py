@@ -1,6 +1,6 @@
 """Convert a checkpoint between megalite, Hugging Face and Megatron-LM. See ``--help`` and docs/conversion.md.
 
-Example: python tools/checkpoint_convert.py --load-dir runs/small --save-dir small-hf --save-format huggingface --drop-optimizer
+Example: python tools/checkpoint_convert.py --load-dir runs/a --save-dir hf --save-format huggingface --drop-optimizer
 """
 
 from megalite.convert.command import main

@@ -1,1 +1,2 @@
-"""Checkpoints of other programs: read as ours, and written from ours, tensor by tensor, with neither a GPU nor a process group."""
+"""Checkpoints of other programs: read as ours, and written from ours, tensor by tensor, with neither a GPU nor a
+process group."""

@@ -50,8 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     names = plugins.available(formats.__name__)
-    parser = argparse.ArgumentParser(description="Convert a checkpoint. Needs no GPU, and memory for little more than a tensor.")
-    parser.add_argument("--load-dir", type=Path, required=True, help="what to read: a --save directory, one checkpoint, a model")
+    parser = argparse.ArgumentParser(
+        description="Convert a checkpoint. Needs no GPU, and memory for little more than a tensor."
+    )
+    parser.add_argument(
+        "--load-dir", type=Path, required=True, help="what to read: a --save directory, one checkpoint, a model"
+    )
     parser.add_argument("--save-dir", type=Path, required=True, help="what to write; must not exist, or be empty")
     parser.add_argument("--load-format", metavar="NAME", help=f"one of {', '.join(names)}; default: what is found")
     parser.add_argument("--save-format", metavar="NAME", required=True, help=f"one of {', '.join(names)}")
@@ -65,8 +69,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--target-pipeline-parallel-size", type=int, default=1, metavar="N", help="for Megatron-LM")
     parser.add_argument("--target-virtual-stages", type=int, default=1, metavar="N", help="per rank, for Megatron-LM")
     kinds = ("transformer_engine", "local")
-    parser.add_argument("--target-transformer-impl", choices=kinds, default=kinds[0], help="names of layers, for Megatron-LM")
-    parser.add_argument("--verify", action="store_true", help="then compare the logits of both checkpoints on real tokens")
+    parser.add_argument(
+        "--target-transformer-impl", choices=kinds, default=kinds[0], help="names of layers, for Megatron-LM"
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="then compare the logits of both checkpoints on real tokens"
+    )
     return parser
 
 

@@ -14,7 +14,8 @@ from megalite.errors import CheckpointError
 def convert(source: Source, directory: Path, target: ModuleType, options: WriteOptions = WriteOptions()) -> None:
     """Write ``source`` in the format ``target`` to ``directory``, which must not exist or be empty.
 
-    An interrupted conversion leaves ``directory`` as it was. Raises :class:`CheckpointError` where it cannot be written.
+    An interrupted conversion leaves ``directory`` as it was. Raises :class:`CheckpointError` where it cannot be
+    written.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise CheckpointError(f"{directory} must not exist yet, or be an empty directory: choose another.")

@@ -8,12 +8,13 @@ from typing import Any, Iterable, Mapping
 from megalite.config import Config
 
 FOLDER = "huggingface"
-"""Folder of a checkpoint of ours that keeps these files; with the weights beside them it is a Hugging Face directory."""
+"""Folder of a checkpoint of ours that keeps these files; with the weights beside them it is a Hugging Face
+directory."""
 CONFIG_JSON = "config.json"
 
 _NAMES = (
-    "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json chat_template.jinja chat_template.json "
-    "vocab.json merges.txt vocab.txt tokenizer.model generation_config.json"
+    "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json chat_template.jinja "
+    "chat_template.json vocab.json merges.txt vocab.txt tokenizer.model generation_config.json"
 ).split()
 
 Extras = Mapping[str, Path]
@@ -26,7 +27,8 @@ def extras_in(directory: Path, also: Iterable[str] = ()) -> dict[str, Path]:
 
 
 def extras_of(config: Config, checkpoint: Path) -> dict[str, Path]:
-    """The extra files of a checkpoint of ours: those that it keeps, and its tokenizer's, that the flags of its run name."""
+    """The extra files of a checkpoint of ours: those that it keeps, and its tokenizer's, that the flags of its run
+    name."""
     data, kept = config.data, extras_in(checkpoint / FOLDER, also=[CONFIG_JSON])
     named: dict[str, Path] = {}
     if data.tokenizer_model is not None:

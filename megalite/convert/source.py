@@ -12,6 +12,7 @@ from megalite.config import Config
 from megalite.errors import CheckpointError
 from megalite.state import Box
 
+
 class Source(ABC):
     """What a checkpoint holds. Nothing is read before it is asked for."""
 
@@ -109,7 +110,9 @@ class Recast(View):
         has_state = any(name.startswith(STATE_PREFIX) for name in names)
         self._main = has_state and dtype in ("bfloat16", "float16")
         parameters = [name for name in names if not name.startswith(STATE_PREFIX)]
-        state = [name for name in names if name.startswith(STATE_PREFIX) and not name.startswith(f"{STATE_PREFIX}param.")]
+        state = [
+            name for name in names if name.startswith(STATE_PREFIX) and not name.startswith(f"{STATE_PREFIX}param.")
+        ]
         main = [f"{STATE_PREFIX}param.{name}" for name in parameters] if self._main else []
         self._names = tuple(sorted([*parameters, *state, *main]))
         self._stored_main = {name for name in names if name.startswith(f"{STATE_PREFIX}param.")}

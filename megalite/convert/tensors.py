@@ -1,4 +1,5 @@
-"""Files of named tensors as other programs write them: safetensors, read in place and written tensor by tensor; and pickles."""
+"""Files of named tensors as other programs write them: safetensors, read in place and written tensor by tensor; and
+pickles."""
 
 import json
 import os
@@ -34,12 +35,13 @@ class SafeFile:
         return tuple(self._file.get_slice(key).get_shape())
 
     def dtype(self, key: str) -> torch.dtype:
-        """Dtype of a tensor. Raises :class:`CheckpointError` for those that are no plain numbers, as of quantised weights."""
+        """Dtype of a tensor. Raises :class:`CheckpointError` for those that are no plain numbers, as of quantised
+        weights."""
         name = self._file.get_slice(key).get_dtype()
         if name not in _TORCH_DTYPES:
             raise CheckpointError(
-                f"{self.path}: {key} must have one of the dtypes {', '.join(_TORCH_DTYPES)}; it has {name}. Convert quantised "
-                "weights back to one of them first."
+                f"{self.path}: {key} must have one of the dtypes {', '.join(_TORCH_DTYPES)}; it has {name}. Convert "
+                "quantised weights back to one of them first."
             )
         return _TORCH_DTYPES[name]
 
@@ -49,7 +51,8 @@ class SafeFile:
 
 
 class PickledFile:
-    """A file of :func:`torch.save` with a flat dict of tensors, mapped. Only tensors and plain containers are unpickled."""
+    """A file of :func:`torch.save` with a flat dict of tensors, mapped. Only tensors and plain containers are
+    unpickled."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -89,7 +92,9 @@ def load_pickle(path: Path, allowed: Sequence[type] = ()) -> Any:
             f"{path} holds more than tensors, numbers and known types, and is not unpickled: {_first_sentence(error)}"
         ) from error
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} must be a file of torch.save: it cannot be read ({_first_sentence(error)}).") from error
+        raise CheckpointError(
+            f"{path} must be a file of torch.save: it cannot be read ({_first_sentence(error)})."
+        ) from error
 
 
 def _is_zip(path: Path) -> bool:
@@ -125,7 +130,10 @@ def write_safetensors(path: Path, entries: Sequence[Entry], make: Callable[[str]
         file.write(len(text).to_bytes(8, "little") + text)
         for name, dtype, shape in ordered:
             tensor = make(name)
-            assert (tensor.dtype, tuple(tensor.shape)) == (dtype, shape), f"{name} is {tensor.dtype} {tuple(tensor.shape)}"
+            assert (tensor.dtype, tuple(tensor.shape)) == (
+                dtype,
+                shape,
+            ), f"{name} is {tensor.dtype} {tuple(tensor.shape)}"
             file.write(memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy()))
         file.flush()
         os.fsync(file.fileno())

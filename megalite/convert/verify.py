@@ -17,9 +17,9 @@ _NUM_TOKENS = 64
 _TOLERANCE = 1e-4
 """Of the largest logit: far above float32's rounding, far below what a wrong weight does."""
 _TEXT = (
-    "Call me Ishmael. Some years ago, never mind how long precisely, having little or no money in my purse, and nothing "
-    "particular to interest me on shore, I thought I would sail about a little and see the watery part of the world. It is "
-    "a way I have of driving off the spleen and regulating the circulation."
+    "Call me Ishmael. Some years ago, never mind how long precisely, having little or no money in my purse, and "
+    "nothing particular to interest me on shore, I thought I would sail about a little and see the watery part of the "
+    "world. It is a way I have of driving off the spleen and regulating the circulation."
 )
 
 
@@ -47,7 +47,9 @@ def _compare(first: torch.Tensor, second: torch.Tensor, what: str, demanded: boo
     echo(f"{what}: largest logit difference {difference:.3g}")
     allowed = _TOLERANCE * max(1.0, first.abs().max().item())
     if demanded and not difference <= allowed:
-        raise CheckpointError(f"{what} must give the same logits, up to {allowed:.2g}; they differ by {difference:.3g}.")
+        raise CheckpointError(
+            f"{what} must give the same logits, up to {allowed:.2g}; they differ by {difference:.3g}."
+        )
 
 
 def sample_tokens(source: Source) -> tuple[torch.Tensor, str]:
@@ -64,12 +66,15 @@ def sample_tokens(source: Source) -> tuple[torch.Tensor, str]:
     if options is not None:
         return torch.tensor([build_tokenizer(options).encode(_TEXT)[:length]]), "English text"
     # A step that is no divisor of any usual vocabulary: ids from all over it.
-    return (torch.arange(1, length + 1) * 7919 % model.vocab_size)[None], "ids from all over the vocabulary (no tokenizer)"
+    return (torch.arange(1, length + 1) * 7919 % model.vocab_size)[
+        None
+    ], "ids from all over the vocabulary (no tokenizer)"
 
 
 @torch.no_grad()
 def logits(source: Source, tokens: torch.Tensor) -> torch.Tensor:
-    """Float32 logits [s, vocabulary] of a checkpoint for token ids [1, s]. One unit of the model is in memory at a time."""
+    """Float32 logits [s, vocabulary] of a checkpoint for token ids [1, s]. One unit of the model is in memory at a
+    time."""
     model = source.config.model
     units = plugins.load("megalite.models", model.model, "--model").units(model)
     batch = {"tokens": tokens, "position_ids": torch.arange(tokens.shape[1])[None]}

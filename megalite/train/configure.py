@@ -46,11 +46,14 @@ def configure(argv: Sequence[str]) -> Config:
 
 
 def _configure_for(weights: Source, argv: Sequence[str], given: Mapping[str, Any]) -> Config:
-    """The configuration of a run that begins with the weights of another program: the model is theirs, except for fields
-    that are given."""
+    """The configuration of a run that begins with the weights of another program: the model is theirs, except for the
+    fields that are given."""
     if given.get("use_checkpoint_opt_param_scheduler"):
         raise one_error(
-            [f"use_checkpoint_opt_param_scheduler needs a checkpoint with curves; {weights.directory} has none: give --lr instead."]
+            [
+                "use_checkpoint_opt_param_scheduler needs a checkpoint with curves; "
+                f"{weights.directory} has none: give --lr instead."
+            ]
         )
     fields = dataclasses.asdict(weights.config.model)
     del fields["seq_length"]  # The longest that the model can read: a choice of this run.

@@ -23,7 +23,13 @@ META = {
     "data_fingerprint": "abc",
 }
 GPT2_MODEL = dict(
-    num_layers=4, hidden_size=24, ffn_hidden_size=40, num_attention_heads=4, seq_length=16, vocab_size=101, hidden_dropout=0.1
+    num_layers=4,
+    hidden_size=24,
+    ffn_hidden_size=40,
+    num_attention_heads=4,
+    seq_length=16,
+    vocab_size=101,
+    hidden_dropout=0.1,
 )
 LLAMA_MODEL = dict(
     **{**GPT2_MODEL, "hidden_dropout": 0.0, "attention_dropout": 0.0},
@@ -37,7 +43,9 @@ LLAMA_MODEL = dict(
 )
 
 
-def save_run(directory: Path, model: dict, dtype: str = "float32", slots: tuple[str, ...] = ("exp_avg", "exp_avg_sq")) -> Path:
+def save_run(
+    directory: Path, model: dict, dtype: str = "float32", slots: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
+) -> Path:
     """Write what a run of ``model`` would save after five steps, with other values in every tensor."""
     config = Config(model=ModelConfig(**model)).replace(bf16=dtype == "bfloat16")
     pieces = []
@@ -46,7 +54,10 @@ def save_run(directory: Path, model: dict, dtype: str = "float32", slots: tuple[
         state = {slot: _values(f"{slot} {name}", shape).abs() for slot in slots}
         if dtype != "float32":
             state["param"] = main
-        for full, tensor in ((name, main.to(getattr(torch, dtype))), *((f"optim.{slot}.{name}", t) for slot, t in state.items())):
+        for full, tensor in (
+            (name, main.to(getattr(torch, dtype))),
+            *((f"optim.{slot}.{name}", t) for slot, t in state.items()),
+        ):
             pieces.append(Piece(full, shape, Box.whole(shape), tensor))
     manager = CheckpointManager(CheckpointConfig(save=str(directory)), Group.single("world"))
     manager.save(5, pieces, META, to_yaml(config))

@@ -61,7 +61,12 @@ def gpt2_shapes(tied: bool = True) -> dict[str, tuple[int, ...]]:
     for index in range(LAYERS):
         layer = f"transformer.h.{index}"
         shapes |= {**_norm(f"{layer}.ln_1"), **_norm(f"{layer}.ln_2")}
-        conv1d = (("attn.c_attn", HIDDEN, 3 * HIDDEN), ("attn.c_proj", HIDDEN, HIDDEN), ("mlp.c_fc", HIDDEN, FFN), ("mlp.c_proj", FFN, HIDDEN))
+        conv1d = (
+            ("attn.c_attn", HIDDEN, 3 * HIDDEN),
+            ("attn.c_proj", HIDDEN, HIDDEN),
+            ("mlp.c_fc", HIDDEN, FFN),
+            ("mlp.c_proj", FFN, HIDDEN),
+        )
         for name, inputs, outputs in conv1d:
             shapes |= {f"{layer}.{name}.weight": (inputs, outputs), f"{layer}.{name}.bias": (outputs,)}
     shapes |= _norm("transformer.ln_f")
@@ -76,14 +81,19 @@ def llama_shapes(tied: bool = False, qkv_bias: bool = False) -> dict[str, tuple[
         for name, outputs in (("q", HEADS * WIDTH), ("k", GROUPS * WIDTH), ("v", GROUPS * WIDTH)):
             shapes |= _linear(f"{layer}.self_attn.{name}_proj", outputs, HIDDEN, qkv_bias)
         shapes |= _linear(f"{layer}.self_attn.o_proj", HIDDEN, HEADS * WIDTH, False)
-        shapes |= _linear(f"{layer}.mlp.gate_proj", FFN, HIDDEN, False) | _linear(f"{layer}.mlp.up_proj", FFN, HIDDEN, False)
+        shapes |= _linear(f"{layer}.mlp.gate_proj", FFN, HIDDEN, False) | _linear(
+            f"{layer}.mlp.up_proj", FFN, HIDDEN, False
+        )
         shapes |= _linear(f"{layer}.mlp.down_proj", HIDDEN, FFN, False)
     return shapes if tied else {**shapes, "lm_head.weight": (VOCABULARY, HIDDEN)}
 
 
 def opt_shapes() -> dict[str, tuple[int, ...]]:
     base = "model.decoder"
-    shapes = {f"{base}.embed_tokens.weight": (VOCABULARY, HIDDEN), f"{base}.embed_positions.weight": (POSITIONS + 2, HIDDEN)}
+    shapes = {
+        f"{base}.embed_tokens.weight": (VOCABULARY, HIDDEN),
+        f"{base}.embed_positions.weight": (POSITIONS + 2, HIDDEN),
+    }
     for index in range(LAYERS):
         layer = f"{base}.layers.{index}"
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
@@ -93,7 +103,9 @@ def opt_shapes() -> dict[str, tuple[int, ...]]:
     return shapes | _norm(f"{base}.final_layer_norm")
 
 
-def random_tensors(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype = torch.float32, std: float = 0.2) -> dict[str, torch.Tensor]:
+def random_tensors(
+    shapes: dict[str, tuple[int, ...]], dtype: torch.dtype = torch.float32, std: float = 0.2
+) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
     return {name: (torch.randn(shape, generator=generator) * std).to(dtype) for name, shape in shapes.items()}
 

@@ -80,7 +80,9 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
 
 
 def test_an_unknown_format_lists_those_there_are(tmp_path):
-    with pytest.raises(ConfigError, match="--save-format must name a file of .* choose from: huggingface, megalite, megatron"):
+    with pytest.raises(
+        ConfigError, match="--save-format must name a file of .* choose from: huggingface, megalite, megatron"
+    ):
         main(arguments(tmp_path, tmp_path / "out", "--save-format", "onnx"))
 
 
@@ -127,7 +129,11 @@ def test_real_tokens_are_used_where_there_is_a_tokenizer(tmp_path):
     tokens, what = sample_tokens(open_checkpoint(source))
     assert tokens[0, :3].tolist() == [7919 % 101, 2 * 7919 % 101, 3 * 7919 % 101] and "no tokenizer" in what
     words = {"[UNK]": 0, "Call": 1, "me": 2, "Ishmael": 3, "Some": 4}
-    tokenizer = {"version": "1.0", "model": {"type": "WordLevel", "vocab": words, "unk_token": "[UNK]"}, "pre_tokenizer": {"type": "Whitespace"}}
+    tokenizer = {
+        "version": "1.0",
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "[UNK]"},
+        "pre_tokenizer": {"type": "Whitespace"},
+    }
     (source / "tokenizer.json").write_text(json.dumps(tokenizer))
     tokens, what = sample_tokens(open_checkpoint(source))
     assert tokens[0, :5].tolist() == [1, 2, 3, 0, 4] and tokens.shape == (1, 16) and what == "English text"

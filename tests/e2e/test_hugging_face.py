@@ -10,7 +10,15 @@ from tests.convert.models import assert_equal, read_tensors, write_case
 from tests.e2e.launch import flags, trained
 
 NO_MODEL = dict.fromkeys(
-    ("num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "vocab_size", "attention_dropout", "hidden_dropout")
+    (
+        "num_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "max_position_embeddings",
+        "vocab_size",
+        "attention_dropout",
+        "hidden_dropout",
+    )
 )
 STANDING_STILL = {"lr": 1e-30, "weight_decay": 0}
 """Steps too small to change a bit."""
@@ -36,7 +44,9 @@ def test_weights_go_through_training_and_out_again(corpus, tmp_path, case, layou
     written = json.loads((out / "config.json").read_text())
     assert {name: written[name] for name in kept} == kept
     # Resumed at another layout, it still knows its tokenizer.
-    trained(1, options(corpus, load=run, save=run, save_hf=True, train_iters=2, use_checkpoint_args=True, **STANDING_STILL))
+    trained(
+        1, options(corpus, load=run, save=run, save_hf=True, train_iters=2, use_checkpoint_args=True, **STANDING_STILL)
+    )
     later = run / "iter_0000002" / "huggingface"
     assert_equal(read_tensors(source), read_tensors(later))
     assert (later / "tokenizer.json").read_text() == '{"a": 1}'
@@ -77,5 +87,8 @@ def test_what_such_a_directory_cannot_give_is_refused(corpus, tmp_path):
 def test_a_model_that_no_family_holds_is_refused_before_training(corpus, tmp_path, failing):
     argv = flags(data_path=corpus, save=tmp_path / "run", save_interval=1, save_hf=True, squared_relu=True)
     error = failing(ConfigError, argv)
-    assert "no Hugging Face family that megalite knows holds this model" in error and "gpt2: activation is squared_relu" in error
+    assert (
+        "no Hugging Face family that megalite knows holds this model" in error
+        and "gpt2: activation is squared_relu" in error
+    )
     assert not (tmp_path / "run").exists()

@@ -9,16 +9,16 @@ _MISSING = object()
 
 # What no family needs: it does not change the function from token ids to logits.
 _NEUTRAL = re.compile(
-    r"model_type|architectures|torch_dtype|dtype|transformers_version|transformers\.js_config|_\w*name_or_path|_commit_hash|"
-    r"_attn_implementation\w*|attn_implementation|_flash_attn\w*|name_or_path|use_cache|gradient_checkpointing|"
-    r"initializer_range|init_std|pretraining_tp|(bos|eos|pad|sep|unk|cls|mask|decoder_start|image|prefix)_token_id|"
-    r"is_llama_config|is_encoder_decoder|is_decoder|cross_attention_hidden_size|bad_words_ids|begin_suppress_tokens|"
-    r"chunk_size_feed_forward|diversity_penalty|do_sample|early_stopping|encoder_no_repeat_ngram_size|"
-    r"exponential_decay_length_penalty|finetuning_task|forced_(bos|eos)_token_id|id2label|label2id|num_labels|length_penalty|"
-    r"max_length|min_length|no_repeat_ngram_size|num_beam_groups|num_beams|num_return_sequences|output_attentions|"
-    r"output_hidden_states|output_scores|problem_type|remove_invalid_values|repetition_penalty|return_dict\w*|suppress_tokens|"
-    r"task_specific_params|temperature|tf_legacy_loss|tie_encoder_decoder|tokenizer_class|top_k|top_p|torchscript|typical_p|"
-    r"use_bfloat16|unsloth_\w+|model_name"
+    r"model_type|architectures|torch_dtype|dtype|transformers_version|transformers\.js_config|_\w*name_or_path|"
+    r"_commit_hash|_attn_implementation\w*|attn_implementation|_flash_attn\w*|name_or_path|use_cache|"
+    r"gradient_checkpointing|initializer_range|init_std|pretraining_tp|(bos|eos|pad|sep|unk|cls|mask|decoder_start|"
+    r"image|prefix)_token_id|is_llama_config|is_encoder_decoder|is_decoder|cross_attention_hidden_size|bad_words_ids|"
+    r"begin_suppress_tokens|chunk_size_feed_forward|diversity_penalty|do_sample|early_stopping|"
+    r"encoder_no_repeat_ngram_size|exponential_decay_length_penalty|finetuning_task|forced_(bos|eos)_token_id|id2label|"
+    r"label2id|num_labels|length_penalty|max_length|min_length|no_repeat_ngram_size|num_beam_groups|num_beams|"
+    r"num_return_sequences|output_attentions|output_hidden_states|output_scores|problem_type|remove_invalid_values|"
+    r"repetition_penalty|return_dict\w*|suppress_tokens|task_specific_params|temperature|tf_legacy_loss|"
+    r"tie_encoder_decoder|tokenizer_class|top_k|top_p|torchscript|typical_p|use_bfloat16|unsloth_\w+|model_name"
 )
 
 
@@ -59,8 +59,8 @@ class Fields:
         if unknown:
             shown = ", ".join(f"{name} ({str(value)[:60]})" for name, value in sorted(unknown.items()))
             raise CheckpointError(
-                f"{self._where} has fields that megalite does not know for model_type {self.model_type}: {shown}. The model "
-                "may compute something else because of them; remove those that do not matter from the file."
+                f"{self._where} has fields that megalite does not know for model_type {self.model_type}: {shown}. The "
+                "model may compute something else because of them; remove those that do not matter from the file."
             )
 
 

@@ -72,8 +72,8 @@ def _biases(fields: Fields) -> dict[str, bool]:
         return {"disable_bias_linear": True, "add_qkv_bias": True}
     if on_heads != on_mlp:
         raise CheckpointError(
-            f"config.json: attention_bias ({on_heads}) must equal mlp_bias ({on_mlp}): megalite has a bias in every linear "
-            "layer, in none, or in the query, key and value projection alone (model_type qwen2)."
+            f"config.json: attention_bias ({on_heads}) must equal mlp_bias ({on_mlp}): megalite has a bias in every "
+            "linear layer, in none, or in the query, key and value projection alone (model_type qwen2)."
         )
     return {"disable_bias_linear": not on_mlp}
 

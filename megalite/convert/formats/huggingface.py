@@ -37,7 +37,9 @@ def detect(directory: Path) -> bool:
 def open_source(directory: Path, options: ReadOptions = ReadOptions()) -> "HuggingFaceSource":
     """Read a directory. Raises :class:`CheckpointError` that names what megalite cannot honour, or what is damaged."""
     if options.step is not None:
-        raise CheckpointError(f"{directory} is a Hugging Face directory, which has no steps: drop --ckpt-step {options.step}.")
+        raise CheckpointError(
+            f"{directory} is a Hugging Face directory, which has no steps: drop --ckpt-step {options.step}."
+        )
     return HuggingFaceSource(directory)
 
 
@@ -92,7 +94,9 @@ class HuggingFaceSource(Source):
             surplus.remove(_HEAD)
         found = {key: self._files[key].shape(key) for key in wanted.keys() & self._files.keys()}
         unfit = [f"{key} is {found[key]}, not {wanted[key]}" for key in sorted(found) if found[key] != wanted[key]]
-        problems = _listing("missing", missing) + _listing("not known", sorted(surplus)) + _listing("of another shape", unfit)
+        problems = (
+            _listing("missing", missing) + _listing("not known", sorted(surplus)) + _listing("of another shape", unfit)
+        )
         if problems:
             raise CheckpointError(f"{self.directory} does not hold the model of its {CONFIG_JSON}:{problems}")
 
@@ -146,13 +150,16 @@ def _open_weights(directory: Path) -> dict[str, SafeFile | PickledFile]:
     """The file of each tensor by its name."""
     paths = _weight_files(directory)
     if not paths:
-        raise CheckpointError(f"{directory} must hold {' or '.join(name for name, _ in _WEIGHTS)}, whole or with an index.")
+        raise CheckpointError(
+            f"{directory} must hold {' or '.join(name for name, _ in _WEIGHTS)}, whole or with an index."
+        )
     files = [kind(path) for path, kind in paths]
     return {key: file for file in files for key in file.keys()}
 
 
 def write(source: Source, directory: Path, options: WriteOptions, progress: Progress) -> None:
-    """Write the parameters as a Hugging Face directory; optimizer state has no place in one and must be gone already."""
+    """Write the parameters as a Hugging Face directory; optimizer state has no place in one and must be gone
+    already."""
     if any(name.startswith(STATE_PREFIX) for name in source.names()):
         raise ConfigError("a Hugging Face directory cannot hold optimizer state: add --drop-optimizer.")
     model, original = source.config.model, original_config(source.extras)
@@ -173,7 +180,9 @@ def write(source: Source, directory: Path, options: WriteOptions, progress: Prog
         write_safetensors(directory / file, [(key, dtypes[key], table.foreign_shapes[key]) for key in keys], make)
     if len(shards) > 1:
         mapping = {key: file for file, keys in shards.items() for key in keys}
-        _write_json(directory / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": mapping})
+        _write_json(
+            directory / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": mapping}
+        )
     content = {**_kept_fields(original, family), **family.write_config(model, original.get("model_type"))}
     content["torch_dtype"] = dtype_name(dtypes[table.parts[0].key])
     _write_json(directory / CONFIG_JSON, content)
@@ -201,7 +210,9 @@ def _kept_fields(original: dict[str, Any], family: ModuleType) -> dict[str, Any]
     """What the model's first config.json says besides the model itself, such as the ids of special tokens."""
     if original.get("model_type") not in family.MODEL_TYPES:
         return {}
-    return {name: value for name, value in original.items() if name.endswith("_token_id") or name == "initializer_range"}
+    return {
+        name: value for name, value in original.items() if name.endswith("_token_id") or name == "initializer_range"
+    }
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

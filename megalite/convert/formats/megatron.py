@@ -39,16 +39,24 @@ class MegatronSource(Source):
     def __init__(self, directory: Path, options: ReadOptions):
         ranks = find_ranks(directory, options.step)
         self.directory = ranks.directory
-        self._files = {(tp, pp): RankFile(ranks.file(tp, pp), tp, pp) for pp in range(ranks.pp) for tp in range(ranks.tp)}
+        self._files = {
+            (tp, pp): RankFile(ranks.file(tp, pp), tp, pp) for pp in range(ranks.pp) for tp in range(ranks.tp)
+        }
         first = self._files[0, 0]
         content, where = first.content, str(first.path)
         self.config, padded = config_from(content["args"], options.vocab_size, where)
         if self.config.model.vocab_size == padded and content["args"].__dict__.get("vocab_size") is None:
-            logger.warning(f"{where} does not tell the size of the vocabulary without padding: taking {padded}; see --true-vocab-size")
+            logger.warning(
+                f"{where} does not tell the size of the vocabulary without padding: taking {padded}; see "
+                "--true-vocab-size"
+            )
         self._tensors = {key: tensor for file in self._files.values() for key, tensor in file.tensors.items()}
         grid = grid_of(self._tensors, ranks.tp, ranks.pp)
         if sum(grid.layers) != self.config.model.num_layers:
-            raise CheckpointError(f"{where}: args.num_layers ({self.config.model.num_layers}) must be that of the files: {sum(grid.layers)}.")
+            raise CheckpointError(
+                f"{where}: args.num_layers ({self.config.model.num_layers}) must be the number of layers in the files "
+                f"({sum(grid.layers)})."
+            )
         table = model_layout(self.config.model, grid, padded)
         self._check(table)
         self._num_updates = 0
@@ -137,7 +145,9 @@ def write(source: Source, directory: Path, options: WriteOptions, progress: Prog
             torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
-        progress.add(sum(_num_bytes(source, table, key) for key in table.foreign_shapes if (key.tp, key.pp) == (tp, pp)))
+        progress.add(
+            sum(_num_bytes(source, table, key) for key in table.foreign_shapes if (key.tp, key.pp) == (tp, pp))
+        )
     copy_extras(source.extras, directory / name / FOLDER)
     sync_directory(directory / name)
     write_file(directory / TRACKER, f"{iteration if iteration else name}\n")
@@ -173,7 +183,10 @@ def _grid(model: ModelConfig, options: WriteOptions) -> Grid:
     if model.relu:
         problems.append("Megatron-LM has no flag for the activation relu")
     if problems:
-        raise ConfigError(f"the model cannot be written for {tp} x {pp} x {virtual} (tensor x pipeline x virtual): {'; '.join(problems)}.")
+        raise ConfigError(
+            f"the model cannot be written for {tp} x {pp} x {virtual} (tensor x pipeline x virtual): "
+            f"{'; '.join(problems)}."
+        )
     layers = (model.num_layers // (pp * virtual),) * (pp * virtual)
     return Grid(tp, pp, layers, options.transformer_impl)
 

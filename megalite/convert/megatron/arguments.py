@@ -54,7 +54,11 @@ def config_from(arguments: argparse.Namespace, vocab_size: int | None, where: st
 
 
 def _refuse_foreign(given: dict[str, Any], where: str) -> None:
-    foreign = [f"{name} ({given[name]})" for name, neutral in _NEUTRAL_VALUES.items() if given.get(name, neutral[0]) not in neutral]
+    foreign = [
+        f"{name} ({given[name]})"
+        for name, neutral in _NEUTRAL_VALUES.items()
+        if given.get(name, neutral[0]) not in neutral
+    ]
     kind = given.get("position_embedding_type", "learned_absolute")
     choices = all_fields()["position_embedding_type"].choices
     if kind not in choices:

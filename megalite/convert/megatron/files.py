@@ -79,9 +79,13 @@ def find_ranks(directory: Path, step: int | None) -> Ranks:
     if experts:
         raise CheckpointError(f"{chosen} was written by expert-parallel ranks ({experts[0]}): megalite has no experts.")
     ranks = Ranks(chosen, 1 + max(int(match[1]) for match in found), 1 + max(int(match[2] or 0) for match in found))
-    missing = [str(path) for pp in range(ranks.pp) for tp in range(ranks.tp) if not (path := ranks.file(tp, pp)).is_file()]
+    missing = [
+        str(path) for pp in range(ranks.pp) for tp in range(ranks.tp) if not (path := ranks.file(tp, pp)).is_file()
+    ]
     if missing:
-        raise CheckpointError(f"a checkpoint of {ranks.tp} x {ranks.pp} ranks must have all their files; missing: {', '.join(missing)}.")
+        raise CheckpointError(
+            f"a checkpoint of {ranks.tp} x {ranks.pp} ranks must have all their files; missing: {', '.join(missing)}."
+        )
     return ranks
 
 
@@ -91,7 +95,9 @@ def _tracked(directory: Path, step: int | None) -> str:
     try:
         text = (directory / TRACKER).read_text(encoding="utf-8", errors="replace").strip()
     except OSError as error:
-        raise CheckpointError(f"{directory / TRACKER} must name the checkpoint: it cannot be read ({error.strerror}).") from None
+        raise CheckpointError(
+            f"{directory / TRACKER} must name the checkpoint: it cannot be read ({error.strerror})."
+        ) from None
     if text != "release" and not text.isdigit():
         raise CheckpointError(f"{directory / TRACKER} must hold an iteration, or release; it holds {text[:40]!r}.")
     return text if text == "release" else iteration_name(int(text))
@@ -115,10 +121,15 @@ class RankFile:
         """All of it."""
         content = read_file(self.path)
         if not isinstance(content, dict) or not isinstance(content.get("args"), argparse.Namespace):
-            raise CheckpointError(f"{self.path} must hold a dict with args, a Namespace: this is no checkpoint of Megatron-LM.")
+            raise CheckpointError(
+                f"{self.path} must hold a dict with args, a Namespace: this is no checkpoint of Megatron-LM."
+            )
         version = content.get("checkpoint_version", 0)
         if version != 3.0:
-            raise CheckpointError(f"{self.path} must have checkpoint_version 3.0; it has {version}: save it anew with a Megatron-LM of 2021 or later.")
+            raise CheckpointError(
+                f"{self.path} must have checkpoint_version 3.0; it has {version}: save it anew with a Megatron-LM of "
+                "2021 or later."
+            )
         return content
 
     @cached_property
@@ -129,8 +140,8 @@ class RankFile:
         for chunk in chunks:
             if "language_model" in self.content[chunk]:
                 raise CheckpointError(
-                    f"{self.path} has the names of Megatron-LM's legacy models: convert it to Megatron Core's (--saver mcore of "
-                    "its tools/checkpoint/convert.py, up to core_v0.12) first."
+                    f"{self.path} has the names of Megatron-LM's legacy models: convert it to Megatron Core's (--saver "
+                    "mcore of its tools/checkpoint/convert.py, up to core_v0.12) first."
                 )
             for name, tensor in self.content[chunk].items():
                 if isinstance(tensor, torch.Tensor) and not name.endswith("._extra_state"):

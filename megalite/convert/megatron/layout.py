@@ -25,7 +25,10 @@ _LAYER = (
 _LOCAL_NORMS = {"norm1": "input_layernorm.", "norm2": "pre_mlp_layernorm."}
 _FUSED_NORMS = {"norm1": "self_attention.linear_qkv.layer_norm_", "norm2": "mlp.linear_fc1.layer_norm_"}
 """Transformer Engine keeps a norm in the linear layer that reads it."""
-_NORM_BEFORE = {"local": {"norm1": "attention.out", "norm2": "mlp.up"}, TRANSFORMER_ENGINE: {"norm1": "attention.qkv", "norm2": "mlp.up"}}
+_NORM_BEFORE = {
+    "local": {"norm1": "attention.out", "norm2": "mlp.up"},
+    TRANSFORMER_ENGINE: {"norm1": "attention.qkv", "norm2": "mlp.up"},
+}
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ def decays(key: RankKey, shape: tuple[int, ...]) -> bool:
 def read_state(file: RankFile, shapes: Shapes, stages: int) -> tuple[dict[RankKey, torch.Tensor], int]:
     """The optimizer state of a rank by parameter and slot, and the number of updates.
 
-    ``shapes``: the parameters of the rank, in order; ``stages``: pipeline-parallel size. Raises :class:`CheckpointError`
-    if the state does not fit them.
+    ``shapes``: the parameters of the rank, in order; ``stages``: pipeline-parallel size. Raises
+    :class:`CheckpointError` if the state does not fit them.
     """
     distributed = file.path.with_name(DISTRIBUTED)
     if not distributed.is_file():
@@ -44,14 +44,13 @@ def read_state(file: RankFile, shapes: Shapes, stages: int) -> tuple[dict[RankKe
 
 
 def _read_plain_state(content: dict[str, Any], shapes: Shapes, where: str) -> tuple[dict[RankKey, torch.Tensor], int]:
-    """The state in a rank's main file.
-    """
+    """The state in a rank's main file."""
     outer = content["optimizer"]
     inner = outer.get("optimizer", outer) if isinstance(outer, dict) else None
     if not isinstance(inner, dict) or "param_groups" not in inner or "state" not in inner:
         raise CheckpointError(
-            f"{where} must hold the state of one optimizer, beside {DISTRIBUTED} if it is distributed: it has another form. Add "
-            "--drop-optimizer to take the parameters alone."
+            f"{where} must hold the state of one optimizer, beside {DISTRIBUTED} if it is distributed: it has another "
+            "form. Add --drop-optimizer to take the parameters alone."
         )
     main = outer.get("fp32_from_fp16_params")
     found: dict[RankKey, torch.Tensor] = {}
@@ -74,8 +73,9 @@ def _groups(groups: Sequence[dict[str, Any]], shapes: Shapes, where: str) -> lis
     counts = [len(group["params"]) for group in groups]
     if [len(keys) for keys in named] != counts or sum(counts) != len(shapes):
         raise CheckpointError(
-            f"{where}: the optimizer must have one group with weight decay, of {len(by_decay[True])} parameters, and one "
-            f"without, of {len(by_decay[False])}; its groups have {counts}. Add --drop-optimizer to take the parameters alone."
+            f"{where}: the optimizer must have one group with weight decay, of {len(by_decay[True])} parameters, and "
+            f"one without, of {len(by_decay[False])}; its groups have {counts}. Add --drop-optimizer to take the "
+            "parameters alone."
         )
     return named
 
@@ -93,7 +93,11 @@ def _check_shape(tensor: Any, shape: tuple[int, ...], what: str) -> None:
 
 
 def write_state(
-    shapes: Shapes, slots: Sequence[str], make: Callable[[RankKey], torch.Tensor], num_updates: int, rates: dict[str, Any]
+    shapes: Shapes,
+    slots: Sequence[str],
+    make: Callable[[RankKey], torch.Tensor],
+    num_updates: int,
+    rates: dict[str, Any],
 ) -> dict[str, Any]:
     """The state of a rank's optimizer, as Megatron-LM's for one data-parallel rank has it.
 
@@ -144,7 +148,9 @@ class Buckets:
 def _read_distributed_state(content: Any, shapes: Shapes, buckets: Buckets, where: str) -> dict[RankKey, torch.Tensor]:
     """The state in a rank's ``distrib_optim.pt``: flat buffers of each chunk, parameters in reverse order."""
     if not isinstance(content, dict) or not content.get("buckets_coalesced"):
-        raise CheckpointError(f"{where} must hold coalesced buckets, as Megatron-LM writes since 2024. Add --drop-optimizer.")
+        raise CheckpointError(
+            f"{where} must hold coalesced buckets, as Megatron-LM writes since 2024. Add --drop-optimizer."
+        )
     found: dict[RankKey, torch.Tensor] = {}
     chunks = sorted({key.chunk for key in shapes})
     for chunk in chunks:
@@ -154,8 +160,8 @@ def _read_distributed_state(content: Any, shapes: Shapes, buckets: Buckets, wher
         if len(buffers) != 1 or (buffer := next(iter(buffers.values())))["numel_unpadded"] != numel:
             sizes = [entry["numel_unpadded"] for entry in buffers.values()]
             raise CheckpointError(
-                f"{where}: the buffer of model chunk {chunk} must have {numel} elements; there are {sizes}. It was written "
-                "with options that megalite does not know: add --drop-optimizer to take the parameters alone."
+                f"{where}: the buffer of model chunk {chunk} must have {numel} elements; there are {sizes}. It was "
+                "written with options that megalite does not know: add --drop-optimizer to take the parameters alone."
             )
         for key, start in places.items():
             size = torch.Size(own[key]).numel()
@@ -197,7 +203,11 @@ def group_rates(optimizer: OptimizerConfig) -> dict[str, Any]:
 def scheduler_state(config: Config, consumed_samples: int) -> dict[str, Any] | None:
     """Megatron-LM's state of the learning rate's curve, lengths in samples; None where the curve is not known."""
     optimizer, training = config.optimizer, config.training
-    if optimizer.lr is None or training.global_batch_size is None or not (training.train_iters or training.train_samples):
+    if (
+        optimizer.lr is None
+        or training.global_batch_size is None
+        or not (training.train_iters or training.train_samples)
+    ):
         return None
     rate, decay = LearningRate.from_config(optimizer, training), WeightDecay.from_config(optimizer, training)
     return {

@@ -113,7 +113,9 @@ def plain_llama(tensors: dict[str, torch.Tensor], ids: torch.Tensor) -> torch.Te
     def norm(x, name):
         return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * t[f"{name}.weight"]
 
-    angles = torch.arange(len(ids), dtype=torch.float64)[:, None] * 50000.0 ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
+    angles = torch.arange(len(ids), dtype=torch.float64)[:, None] * 50000.0 ** (
+        -torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH
+    )
     turn = torch.polar(torch.ones_like(angles), angles)
 
     def rotate(x):
@@ -160,7 +162,11 @@ REFUSED = [
     ("llama", {"hidden_act": "gelu"}, "hidden_act must be 'silu'"),
     ("llama", {"attention_bias": True}, "attention_bias .True. must equal mlp_bias"),
     ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "it is yarn"),
-    ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 2.0}}, "rope_scaling must be of type linear"),
+    (
+        "llama",
+        {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 2.0}},
+        "rope_scaling must be of type linear",
+    ),
     ("llama", {"model_type": "mistral", "sliding_window": 8}, "sliding_window .8. must be null or at least"),
     ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
     ("llama", {"num_key_value_heads": 3}, "must be divisible by num_query_groups .3."),
@@ -192,17 +198,33 @@ def test_fields_that_do_not_matter_are_not_in_the_way(tmp_path):
 
 
 def test_rope_scaling_is_read_in_both_spellings(tmp_path):
-    llama3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    llama3 = {
+        "rope_type": "llama3",
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
     old = open_checkpoint(edited(tmp_path / "old", "llama", rope_scaling=llama3, rope_theta=5e5)).config.model
     new = open_checkpoint(edited(tmp_path / "new", "llama", rope_parameters={**llama3, "rope_theta": 5e5})).config.model
-    linear = open_checkpoint(edited(tmp_path / "linear", "llama", rope_scaling={"type": "linear", "factor": 2.0})).config.model
+    linear = open_checkpoint(
+        edited(tmp_path / "linear", "llama", rope_scaling={"type": "linear", "factor": 2.0})
+    ).config.model
     assert old == new and (new.use_rope_scaling, new.rope_scaling_factor, new.rotary_base) == (True, 32.0, 5e5)
     assert linear.rotary_seq_len_interpolation_factor == 2.0 and not linear.use_rope_scaling
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
 @pytest.mark.parametrize("fields", [
     {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-    {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}},
+    {"rope_scaling": {"factor": 8.0, **LLAMA3}},
     {"model_type": "mistral", "sliding_window": None},
     {"head_dim": 6, "attention_dropout": 0.25},
 ])  # fmt: skip

@@ -80,11 +80,12 @@ def hand_made(directory: Path, arguments: dict | None = None, version: float = 3
     """A Llama cut by hand for two tensor-parallel ranks, from the matrices of a Hugging Face directory."""
     weights = models.random_tensors(models.llama_shapes())
     namespace = argparse.Namespace(
-        num_layers=LAYERS, hidden_size=HIDDEN, ffn_hidden_size=FFN, num_attention_heads=HEADS, group_query_attention=True,
-        num_query_groups=GROUPS, kv_channels=WIDTH, seq_length=16, max_position_embeddings=16, swiglu=True,
-        position_embedding_type="rope", rotary_base=50000, normalization="RMSNorm", norm_epsilon=1e-5, add_bias_linear=False,
-        untie_embeddings_and_output_weights=True, padded_vocab_size=PADDED, vocab_size=None, params_dtype=torch.float32,
-        consumed_train_samples=12, optimizer="adam", lr=0.001, data_path=["corpus"], attention_dropout=0.0, hidden_dropout=0.0,
+        num_layers=LAYERS, hidden_size=HIDDEN, ffn_hidden_size=FFN, num_attention_heads=HEADS,
+        group_query_attention=True, num_query_groups=GROUPS, kv_channels=WIDTH, seq_length=16,
+        max_position_embeddings=16, swiglu=True, position_embedding_type="rope", rotary_base=50000,
+        normalization="RMSNorm", norm_epsilon=1e-5, add_bias_linear=False, untie_embeddings_and_output_weights=True, padded_vocab_size=PADDED, vocab_size=None,
+        params_dtype=torch.float32, consumed_train_samples=12, optimizer="adam", lr=0.001, data_path=["corpus"],
+        attention_dropout=0.0, hidden_dropout=0.0,
     )  # fmt: skip
     vars(namespace).update(arguments or {})
     for rank in range(2):
@@ -101,17 +102,25 @@ def _cut(weights: dict[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]
     """One rank's part of each matrix, in the order and the names of Megatron Core with local layers."""
 
     def padded(matrix):
-        return torch.cat([matrix, torch.full((PADDED - VOCABULARY, HIDDEN), 9.0)])[rank * 128 : (rank + 1) * 128].clone()
+        return torch.cat([matrix, torch.full((PADDED - VOCABULARY, HIDDEN), 9.0)])[
+            rank * 128 : (rank + 1) * 128
+        ].clone()
 
     mine: dict[str, torch.Tensor] = {"embedding.word_embeddings.weight": padded(weights["model.embed_tokens.weight"])}
     for index in range(LAYERS):
         ours, theirs = f"decoder.layers.{index}", f"model.layers.{index}"
-        queries = [weights[f"{theirs}.self_attn.q_proj.weight"][h * WIDTH : (h + 1) * WIDTH] for h in (2 * rank, 2 * rank + 1)]
+        queries = [
+            weights[f"{theirs}.self_attn.q_proj.weight"][h * WIDTH : (h + 1) * WIDTH] for h in (2 * rank, 2 * rank + 1)
+        ]
         shared = [weights[f"{theirs}.self_attn.{x}_proj.weight"][rank * WIDTH : (rank + 1) * WIDTH] for x in "kv"]
-        halves = [weights[f"{theirs}.mlp.{x}_proj.weight"][rank * FFN // 2 : (rank + 1) * FFN // 2] for x in ("gate", "up")]
+        halves = [
+            weights[f"{theirs}.mlp.{x}_proj.weight"][rank * FFN // 2 : (rank + 1) * FFN // 2] for x in ("gate", "up")
+        ]
         columns = slice(rank * HIDDEN // 2, (rank + 1) * HIDDEN // 2)
         mine[f"{ours}.input_layernorm.weight"] = weights[f"{theirs}.input_layernorm.weight"]
-        mine[f"{ours}.self_attention.linear_proj.weight"] = weights[f"{theirs}.self_attn.o_proj.weight"][:, columns].clone()
+        mine[f"{ours}.self_attention.linear_proj.weight"] = weights[f"{theirs}.self_attn.o_proj.weight"][
+            :, columns
+        ].clone()
         mine[f"{ours}.self_attention.linear_qkv.weight"] = torch.cat([*queries, *shared])
         mine[f"{ours}.self_attention.linear_qkv._extra_state"] = None
         mine[f"{ours}.pre_mlp_layernorm.weight"] = weights[f"{theirs}.post_attention_layernorm.weight"]
@@ -131,7 +140,13 @@ def test_files_cut_by_hand_are_the_model_they_were_cut_from(tmp_path):
         assert torch.equal(whole.read(name), cut.read(name)), name
     ids = torch.tensor([[4, 88, 100, 0, 2]])
     assert torch.equal(logits(whole, ids), logits(cut, ids))
-    assert cut.meta == {"iteration": 3, "consumed_samples": 12, "updated_samples": 12, "num_updates": 0, "loss_scaler": {}}
+    assert cut.meta == {
+        "iteration": 3,
+        "consumed_samples": 12,
+        "updated_samples": 12,
+        "num_updates": 0,
+        "loss_scaler": {},
+    }
     assert cut.config.optimizer.lr == 0.001 and cut.config.data.data_path == ()
     assert cut.config.model == whole.config.model
 
@@ -147,7 +162,7 @@ def test_without_the_true_size_the_padding_counts(tmp_path, caplog):
 @pytest.mark.parametrize("arguments, message", [
     ({"num_experts": 8}, "megalite has no model with num_experts .8."),
     ({"position_embedding_type": "yarn"}, "position_embedding_type .yarn, not one of"),
-    ({"num_layers": 5}, "args.num_layers .5. must be that of the files: 4"),
+    ({"num_layers": 5}, "args.num_layers .5. must be the number of layers in the files .4."),
     ({"num_layers": None}, "args must tell what the model is; missing: num_layers"),
     ({"ffn_hidden_size": 48}, "mlp.linear_fc1.weight is .40, 24., not .48, 24."),
     ({"qk_layernorm": True}, "missing: decoder.layers.0.self_attention.q_layernorm.weight of rank 0, 0 and"),
@@ -198,7 +213,9 @@ def test_unknown_types_are_not_unpickled(tmp_path):
 def test_foreign_pickles_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="must hold a dict with args, a Namespace"):
         open_checkpoint(_rewrite(hand_made(tmp_path / "a"), args="none"))
-    legacy = _rewrite(hand_made(tmp_path / "b"), args=argparse.Namespace(**_namespace(tmp_path)), model={"language_model": {}})
+    legacy = _rewrite(
+        hand_made(tmp_path / "b"), args=argparse.Namespace(**_namespace(tmp_path)), model={"language_model": {}}
+    )
     with pytest.raises(CheckpointError, match="has the names of Megatron-LM's legacy models"):
         open_checkpoint(legacy)
 

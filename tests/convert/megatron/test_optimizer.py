@@ -49,7 +49,8 @@ def test_overlap_decides_the_size_of_buckets():
 
 
 def _to_distributed(directory) -> None:
-    """Move the plain optimizer's state of each rank to the distributed one's file: what Megatron-LM would have written."""
+    """Move the plain optimizer's state of each rank to the distributed one's file: what Megatron-LM would have
+    written."""
     for path in directory.rglob("model_optim_rng.pt"):
         content = torch.load(path, weights_only=False)
         state, main_params = content["optimizer"]["optimizer"], content["optimizer"]["fp32_from_fp16_params"]
@@ -66,7 +67,9 @@ def _to_distributed(directory) -> None:
                 gap = torch.zeros(-len(flat[slot]) % 64)
                 flat[slot] = torch.cat([flat[slot], gap, by_name[name][slot].flatten()])
         buffer = {**flat, "numel_unpadded": len(flat["param"])}
-        torch.save({"buckets_coalesced": True, 0: {(torch.bfloat16, torch.float32): buffer}}, path.with_name(DISTRIBUTED))
+        torch.save(
+            {"buckets_coalesced": True, 0: {(torch.bfloat16, torch.float32): buffer}}, path.with_name(DISTRIBUTED)
+        )
         groups = [{name: value for name, value in group.items() if name != "params"} for group in state["param_groups"]]
         content["optimizer"] = {"optimizer": {"param_groups": groups}}
         torch.save(content, path)
@@ -114,7 +117,7 @@ def _rank_file(tmp_path, optimizer) -> RankFile:
 
 @pytest.mark.parametrize("optimizer, message", [
     ([{}, {}], "must hold the state of one optimizer"),
-    ({"param_groups": [], "state": {}}, "must have one group with weight decay, of 2 parameters, and one without, of 1; its groups have"),
+    ({"param_groups": [], "state": {}}, "with weight decay, of 2 parameters, and one without, of 1; its groups have"),
     (
         {"param_groups": [{"wd_mult": 1.0, "params": [0, 1, 2]}, {"wd_mult": 0.0, "params": []}], "state": {}},
         "its groups have .3, 0.",
