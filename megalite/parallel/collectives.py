@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from megalite.parallel import direct
 from megalite.parallel.group import Group
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
@@ -23,7 +24,7 @@ class Done:
         """Return at once."""
 
 
-Handle = dist.Work | Done
+Handle = dist.Work | direct.Exchange | Done
 
 
 def _count(operation: str, tensor: torch.Tensor, group: Group) -> None:
@@ -69,6 +70,8 @@ def start_all_gather_into(gathered: torch.Tensor, tensor: torch.Tensor, group: G
             gathered.copy_(tensor)
         return Done()
     _count("all_gather", tensor, group)
+    if tensor.device.type == "cpu":
+        return direct.start_all_gather(gathered, tensor, group)
     return _all_gather_single(gathered, tensor, group=group.pg, async_op=True)
 
 
@@ -95,6 +98,8 @@ def start_reduce_scatter_into(part: torch.Tensor, tensor: torch.Tensor, group: G
             part.copy_(tensor)
         return Done()
     _count("reduce_scatter", tensor, group)
+    if tensor.device.type == "cpu":
+        return direct.start_reduce_scatter(part, tensor, group)
     return _reduce_scatter_single(part, tensor, group=group.pg, async_op=True)
 
 
