@@ -84,7 +84,8 @@ def hand_made(directory: Path, arguments: dict | None = None, version: float = 3
         group_query_attention=True, num_query_groups=GROUPS, kv_channels=WIDTH, seq_length=16,
         max_position_embeddings=16, swiglu=True, position_embedding_type="rope", rotary_base=50000,
         normalization="RMSNorm", norm_epsilon=1e-5, add_bias_linear=False, untie_embeddings_and_output_weights=True,
-        padded_vocab_size=PADDED, vocab_size=None, params_dtype=torch.float32, consumed_train_samples=12, optimizer="adam", lr=0.001, data_path=["corpus"],
+        padded_vocab_size=PADDED, vocab_size=None, params_dtype=torch.float32,
+        consumed_train_samples=12, optimizer="adam", lr=0.001, data_path=["corpus"],
         attention_dropout=0.0, hidden_dropout=0.0,
     )  # fmt: skip
     vars(namespace).update(arguments or {})
