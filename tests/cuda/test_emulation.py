@@ -167,7 +167,7 @@ def test_the_sanitizer_finds_reads_out_of_bounds():
     environment = {"MEGALITE_SANITIZE": "1", "LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
     code = (
         "import ctypes, numpy as np; from tests.cuda.test_emulation import HERE, call, library;"
-        "checks = ctypes.CDLL(library([HERE / 'emulation_checks.cu'])); print(call(checks, 'beyond_shared', np.zeros(1)))"
+        "checks = ctypes.CDLL(library([HERE / 'emulation_checks.cu'])); call(checks, 'beyond_shared', np.zeros(1))"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
@@ -189,7 +189,7 @@ def numbers(function, *arguments, count):
 
 
 def test_rows_beyond_32_bits(indices):
-    """The last warp of the largest grid, which has 8 (2^31 - 1) warps, strides over it."""
+    """The last warp of the largest grid, which has 8 (2^31 - 1) warps, and strides over them."""
     rows = ctypes.c_int64(1 << 36)
     stride, last = 8 * LARGEST, 8 * (LARGEST - 1) + 7
     got = numbers(indices.warp_rows, LARGEST - 1, LARGEST, 7 * 32 + 5, rows, count=3)
