@@ -2,7 +2,7 @@
 
 12 layers x 256, sequence 512, micro-batch 4, vocabulary 8192; fused AdamW, clipping 1.0, no dropout; random tokens.
 
-    python benchmarks/train_step.py --style gpt2 --rounds 10
+    python -m benchmarks.train_step --style gpt2 --rounds 10
 """
 
 import argparse
