@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := setup.py CMakeLists.txt $(shell find megalite/csrc -type f 2>/dev/null)
 
-.PHONY: install quickstart test clean
+.PHONY: install quickstart test gpu sanitize clean
 
 install: $(READY)
 
@@ -26,6 +26,17 @@ quickstart: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+# On a machine with a GPU: every kernel's numbers on the device, then bandwidth, tokens/s and MFU.
+gpu: $(READY)
+	$(BIN)/python -m pytest tests/gpu
+	$(BIN)/python -m benchmarks.gpu
+
+# The CUDA kernels under AddressSanitizer and UBSan, by emulation on the CPU.
+sanitize: $(READY)
+	MEGALITE_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 \
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+	$(BIN)/python -m pytest tests/cuda/test_ops.py tests/cuda/test_flat.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info megalite/*.so examples/*/work

@@ -12,6 +12,7 @@ megabytes=${MEGABYTES:-1000}
 half=$((iters / 2))
 mkdir -p "$work"
 cd "$root"
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}  # four processes share the cores
 
 say() { printf '\n=== %s\n' "$*"; }
 run() { printf '$ %s\n' "$*"; "$@"; }
