@@ -33,6 +33,7 @@ def options(corpus, directory, **fields):
         "attention_dropout": 0.1,
         "global_batch_size": 12,
         "train_iters": STEPS,
+        "lr": 1e-3,
         "lr_decay_style": "cosine",
         "lr_warmup_iters": 12,
         "check_replicas": True,
@@ -98,7 +99,7 @@ def test_so_it_is_in_half_precision(corpus, tmp_path, name):
     assert 0 < skipped < STEPS if name == "fp16" else skipped == 0
     assert [line["consumed_samples"] for line in lines] == list(range(12, 12 * STEPS + 1, 12))
     rising = [line["learning_rate"] for line in lines if not line["num_skipped"]][:12]
-    assert rising == pytest.approx([3e-3 * updates / 12 for updates in range(len(rising))])
+    assert rising == pytest.approx([1e-3 * updates / 12 for updates in range(len(rising))])
     scales = {line["loss_scale"] for line in events(tmp_path / "resumed" / "metrics.jsonl")}
     assert scales <= {line["loss_scale"] for line in lines[HALF:]}
 
@@ -152,7 +153,7 @@ def test_other_data_is_refused_unless_allowed(straight, corpus, tmp_path, failin
 @pytest.mark.parametrize(
     "change, told",
     [
-        ({"lr": 1e-2}, "max_lr 0.003 there, 0.01 now"),
+        ({"lr": 1e-2}, "max_lr 0.001 there, 0.01 now"),
         ({"weight_decay": 0.5}, "weight decay start 0.01 there, 0.5 now"),
         ({"train_iters": 40}, "decay_samples 240 there, 480 now"),
         ({"global_batch_size": 24}, "decay_samples 240 there, 480 now; global_batch_size 12 there, 24 now"),
