@@ -47,7 +47,7 @@ def pretrain(argv: Sequence[str]) -> int:
 
 
 def _run(plan: RunPlan, context: ParallelContext) -> None:
-    datasets = _build_datasets(plan)
+    datasets = build_run_datasets(plan)
     engine = build_engine(plan.config, context, plan.schedules)
     _report_parameters(engine)
     scaler = make_scaler(plan.config.training)
@@ -73,7 +73,8 @@ def _run(plan: RunPlan, context: ParallelContext) -> None:
     barrier(context.world)
 
 
-def _build_datasets(plan: RunPlan) -> Datasets:
+def build_run_datasets(plan: RunPlan) -> Datasets:
+    """The data of a run; computes and caches their indices where that is not done yet."""
     config, training = plan.config, plan.config.training
     held_out = training.eval_iters * training.global_batch_size
     request = Request(config.model.seq_length, training.seed, config.data, plan.vocabulary)
