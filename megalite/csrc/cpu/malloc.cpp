@@ -1,12 +1,12 @@
 // glibc maps every large block anew and gives it back at once when it is freed. A training step allocates and frees the
 // same large tensors over and over, and would pay for fresh zeroed pages each time.
+#include "cpu/malloc.h"
+
 #include <cstdlib>
 #include <cstring>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
-
-#include "cpu/module.h"
 
 namespace megalite {
 

@@ -2,6 +2,7 @@
 // best of them.
 #include "cpu/module.h"
 
+#include "cpu/malloc.h"
 #include "raw.h"
 
 #if defined(__x86_64__)
