@@ -6,7 +6,7 @@ from typing import Iterator, Sequence
 import torch
 
 from megalite.optim.part import Part, StateEntry, part_entries
-from megalite.optim.rule import ElementRule, Step
+from megalite.optim.rule import CopyingRule, ElementRule, Step
 
 
 class ElementUpdate:
@@ -17,10 +17,15 @@ class ElementUpdate:
         self._states = [{slot: torch.zeros_like(part.main) for slot in rule.slots} for part in parts]
 
     def run(self, step: Step) -> None:
-        """One update of all parts."""
+        """One update of all parts, main parameters and the model's."""
         without_decay = replace(step, weight_decay=0.0)
         for part, state in zip(self._parts, self._states):
-            self._rule.update(part.main, part.slice.grad, state, step if part.slice.decay else without_decay)
+            args = part.main, part.slice.grad, state, step if part.slice.decay else without_decay
+            if isinstance(self._rule, CopyingRule) and not part.in_place:
+                self._rule.update_and_copy(*args, part.slice.param)
+            else:
+                self._rule.update(*args)
+                part.refresh_params()
 
     def entries(self, owned_only: bool) -> Iterator[StateEntry]:
         """The state, under its names."""

@@ -32,7 +32,6 @@ class Optimizer:
         """One update with the gradients ``grad * grad_factor``. Main gradients are consumed."""
         self.num_updates += 1
         self._update.run(Step(self.num_updates, lr, weight_decay, grad_factor))
-        self.refresh_params()
 
     def main_params(self) -> list[torch.Tensor]:
         """The main parameters, flat, one tensor a slice, in the order of the slices."""
@@ -41,8 +40,7 @@ class Optimizer:
     def refresh_params(self) -> None:
         """Copy main parameters to the model's; call it after loading them."""
         for part in self._parts:
-            if not part.in_place:
-                part.slice.param.copy_(part.main)
+            part.refresh_params()
 
     def refresh_main_params(self) -> None:
         """Copy the model's parameters to the main ones; call it when the model's were loaded without them."""

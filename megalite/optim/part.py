@@ -45,6 +45,11 @@ class Part:
         """Whether updating the main parameters updates the model's."""
         return self.main is self.slice.param
 
+    def refresh_params(self) -> None:
+        """Copy the main parameters to the model's."""
+        if not self.in_place:
+            self.slice.param.copy_(self.main)
+
 
 def part_entries(part: Part, slot: str, tensor: torch.Tensor, owned_only: bool) -> Iterator[StateEntry]:
     """The elements of ``tensor``, which is laid out like the part's slice."""

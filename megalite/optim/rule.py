@@ -1,7 +1,7 @@
 """What an update rule is: every file of ``optim/rules`` defines a class ``Rule`` that meets one of two protocols."""
 
 from dataclasses import dataclass
-from typing import Generator, Literal, Mapping, Protocol
+from typing import Generator, Literal, Mapping, Protocol, runtime_checkable
 
 import torch
 
@@ -40,6 +40,21 @@ class ElementRule(Protocol):
 
         Elements whose parameter, gradient and state are zero stay zero: padding takes part in the update.
         """
+
+
+@runtime_checkable
+class CopyingRule(Protocol):
+    """An element rule that stores new parameters to a copy of another dtype in the same pass over memory."""
+
+    def update_and_copy(
+        self,
+        param: torch.Tensor,
+        grad: torch.Tensor,
+        state: Mapping[str, torch.Tensor],
+        step: Step,
+        copy: torch.Tensor | None,
+    ) -> None:
+        """:meth:`ElementRule.update`, with the result rounded to ``copy`` too."""
 
 
 @dataclass(frozen=True)

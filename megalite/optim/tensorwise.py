@@ -35,12 +35,12 @@ class TensorUpdate:
     """
 
     def __init__(self, rule: TensorRule, parts: Sequence[Part], group: Group):
-        self._rule, self._group = rule, group
+        self._rule, self._parts, self._group = rule, parts, group
         tensors = (_tensor(rule, part, spec) for part in parts for spec in part.slice.specs)
         self._tensors = sorted(tensors, key=lambda tensor: tensor.part.spec.name)
 
     def run(self, step: Step) -> None:
-        """One update of all parameters, with one all-reduce for each sum that the rule needs."""
+        """One update of all parameters, main and the model's, with one all-reduce for each sum that the rule needs."""
         without_decay = replace(step, weight_decay=0.0)
         updates = [self._rule.update(t.part, step if t.decay else without_decay) for t in self._tensors]
         answers: Sequence[torch.Tensor | None] = [None] * len(updates)
@@ -49,6 +49,8 @@ class TensorUpdate:
             if updates:
                 whole = all_reduce(torch.cat(partial).double(), self._group)
                 answers = whole.split([sums.numel() for sums in partial])
+        for part in self._parts:
+            part.refresh_params()
 
     def entries(self, owned_only: bool) -> Iterator[StateEntry]:
         """The state, under its names."""

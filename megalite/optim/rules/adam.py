@@ -23,6 +23,16 @@ class Rule:
         return cls(config.adam_beta1, config.adam_beta2, config.adam_eps)
 
     def update(self, param: torch.Tensor, grad: torch.Tensor, state: Mapping[str, torch.Tensor], step: Step) -> None:
+        self.update_and_copy(param, grad, state, step, None)
+
+    def update_and_copy(
+        self,
+        param: torch.Tensor,
+        grad: torch.Tensor,
+        state: Mapping[str, torch.Tensor],
+        step: Step,
+        copy: torch.Tensor | None,
+    ) -> None:
         numbers = AdamW(
             lr=step.lr,
             beta1=self.beta1,
@@ -32,4 +42,4 @@ class Rule:
             step=step.number,
             grad_factor=step.grad_factor,
         )
-        adamw_(param, grad, (state["exp_avg"], state["exp_avg_sq"]), numbers)
+        adamw_(param, grad, (state["exp_avg"], state["exp_avg_sq"]), numbers, copy)
