@@ -13,7 +13,7 @@ from megalite.nn.context import LayerContext
 from megalite.nn.dropout import Dropout
 from megalite.nn.embedding import PositionEmbedding, VocabParallelEmbedding, vocabulary_parameter
 from megalite.nn.linear import column_parallel
-from megalite.nn.loss import vocab_parallel_cross_entropy
+from megalite.nn.output import output_loss
 from megalite.nn.norm import make_norm
 from megalite.nn.recompute import RecomputePlan
 from megalite.nn.residual import residual_dtype
@@ -140,9 +140,9 @@ class Head(nn.Module):
         return column_parallel(self.final_norm(carry["hidden"]), self.weight, None, self.ctx)
 
     def forward(self, carry: Tensors, batch: Tensors) -> Tensors:
-        labels, mask = batch["labels"].t(), batch["loss_mask"].t()
-        loss = vocab_parallel_cross_entropy(self.logits(carry), labels, self.shard, self.ctx.tp, self.label_smoothing)
-        return {"loss_sum": (loss * mask).sum(), "num_tokens": mask.sum()}
+        hidden, labels, mask = self.final_norm(carry["hidden"]), batch["labels"].t(), batch["loss_mask"].t()
+        loss_sum = output_loss(hidden, self.weight, labels, mask, self.shard, self.label_smoothing, self.ctx)
+        return {"loss_sum": loss_sum, "num_tokens": mask.sum()}
 
 
 def _build_embedding(model: ModelConfig, ctx: LayerContext, held: Mapping[str, nn.Parameter]) -> nn.Module:

@@ -30,7 +30,11 @@ class TransformerLayer(nn.Module):
 
     def forward(self, carry: Tensors, batch: Tensors) -> Tensors:
         hidden = carry["hidden"]
-        # The sublayers' outputs are fresh tensors that no backward needs: the residual is added into them.
-        hidden = self.attention_dropout(self.attention(self.norm1(hidden), batch), batch).to(hidden.dtype).add_(hidden)
-        hidden = self.mlp_dropout(self.mlp(self.norm2(hidden)), batch).to(hidden.dtype).add_(hidden)
-        return {**carry, "hidden": hidden}
+        attended = self.attention(self.norm1(hidden), batch)
+        if self.attention_dropout.active:
+            hidden = self.attention_dropout.add(attended, hidden, batch)
+            normed = self.norm2(hidden)
+        else:
+            normed, hidden = self.norm2.of_sum(attended, hidden)
+        # The sublayer's output is a fresh tensor that no backward needs: the residual may be added into it.
+        return {**carry, "hidden": self.mlp_dropout.add(self.mlp(normed), hidden, batch)}

@@ -4,13 +4,11 @@ So the mask is the same whatever the micro-batch, data, tensor, sequence or pipe
 computed again; `.eval()` turns it off.
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 
 from megalite.nn.context import LayerContext
-from megalite.ops import philox
+from megalite.ops.dropout_residual import Mask, dropout_residual
 
 
 class Dropout(nn.Module):
@@ -30,31 +28,19 @@ class Dropout(nn.Module):
         return self.training and self.p > 0
 
     def forward(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return dropout_residual(x, None, None, self._mask(x, batch)) if self.active else x
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """dropout(x) + residual in the residual's dtype; where there is no dropout, ``x`` may be overwritten."""
         if not self.active:
-            return x
+            return x.to(residual.dtype).add_(residual)
+        return dropout_residual(x, residual, None, self._mask(x, batch))
+
+    def _mask(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> Mask:
         sequence, first = x.shape[0], 0
         if self.ctx.sequence_parallel:
             first = self.ctx.tp.rank * sequence
             sequence *= self.ctx.tp.size
         positions = torch.arange(first, first + x.shape[0], device=x.device)
         rows = positions.unsqueeze(1) + batch["sample_ids"] * sequence
-        keep = philox.keep_mask(self.ctx.seed, self.name, rows.flatten(), x.shape[-1], self.p)
-        return apply_mask(x, keep.view(x.shape), self.p)
-
-
-def apply_mask(x: torch.Tensor, keep: torch.Tensor, p: float) -> torch.Tensor:
-    """``x`` where ``keep``, scaled by 1 / (1 - p); 0 elsewhere. The backward needs only the mask, a byte an element."""
-    return _Mask.apply(x, keep, 1 / (1 - p))
-
-
-class _Mask(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, keep: torch.Tensor, scale: float) -> torch.Tensor:
-        ctx.save_for_backward(keep)
-        ctx.scale = scale
-        return torch.where(keep, x, 0).mul_(scale)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
-        (keep,) = ctx.saved_tensors
-        return torch.where(keep, grad, 0).mul_(ctx.scale), None, None
+        return Mask(self.ctx.seed, self.name, rows.flatten(), self.p)

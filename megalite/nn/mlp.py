@@ -16,7 +16,8 @@ class MLP(nn.Module):
         super().__init__()
         gated = model.activation == "swiglu"
         out_shape = (2, model.ffn_size) if gated else (model.ffn_size,)
-        options = LinearOptions(bias=model.linear_bias, std=model.init_method_std)
+        # The activation adds the bias, and sums its gradient, in the pass that it makes anyway.
+        options = LinearOptions(bias=model.linear_bias, std=model.init_method_std, skip_bias_add=True)
         self.activation = ACTIVATIONS[model.activation]
         self.up = ColumnParallelLinear(
             f"{name}.up", model.hidden_size, out_shape, ctx, options, shard_dim=len(out_shape) - 1
@@ -24,4 +25,5 @@ class MLP(nn.Module):
         self.down = RowParallelLinear(f"{name}.down", model.ffn_size, model.hidden_size, ctx, residual_options(model))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self.activation(self.up(x)))
+        up, bias = self.up(x)
+        return self.down(self.activation(up, None if bias is None else bias.view(-1)))

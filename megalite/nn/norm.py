@@ -4,15 +4,14 @@ A float32 input to parameters of 16 bits, as the float32 residual stream is, is 
 parameters' dtype.
 """
 
-from typing import Any
-
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from megalite.config import ModelConfig
 from megalite.nn.context import LayerContext
 from megalite.nn.parameter import make_parameter
+from megalite.ops.layer_norm import add_layer_norm, layer_norm
+from megalite.ops.rms_norm import add_rms_norm, rms_norm
 from megalite.state import Box, Init, ParamSpec
 
 
@@ -41,8 +40,14 @@ class LayerNorm(nn.Module):
         self.bias = _vector(f"{name}.bias", size, "zeros", ctx, reduce_axes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
-        return F.layer_norm(x, weight.shape, weight, bias, self.epsilon).to(self.weight.dtype)
+        y = layer_norm(x, self.weight.to(x.dtype), self.bias.to(x.dtype), self.epsilon)
+        return y.to(self.weight.dtype)
+
+    def of_sum(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(norm of the sum, the sum), in one pass; the sum has the residual's dtype."""
+        dtype = residual.dtype
+        y, total = add_layer_norm(x.to(dtype), residual, self.weight.to(dtype), self.bias.to(dtype), self.epsilon)
+        return y.to(self.weight.dtype), total
 
 
 class RMSNorm(nn.Module):
@@ -54,28 +59,10 @@ class RMSNorm(nn.Module):
         self.weight = _vector(f"{name}.weight", size, "ones", ctx, reduce_axes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return _RMSNorm.apply(x, self.weight.to(x.dtype), self.epsilon).to(self.weight.dtype)
+        return rms_norm(x, self.weight.to(x.dtype), self.epsilon).to(self.weight.dtype)
 
-
-def _wide(x: torch.Tensor) -> torch.Tensor:
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-class _RMSNorm(torch.autograd.Function):
-    """Keeps the input and one number per row; plain autograd would keep several tensors of the input's size."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-        wide = _wide(x)
-        scale = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
-        ctx.save_for_backward(x, weight, scale)
-        return (wide * scale).mul_(_wide(weight)).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
-        x, weight, scale = ctx.saved_tensors
-        normed, wide_grad = _wide(x) * scale, _wide(grad)
-        weight_grad = (wide_grad * normed).flatten(0, -2).sum(0).to(weight.dtype)
-        direct = wide_grad * _wide(weight)
-        along = (direct * normed).mean(-1, keepdim=True)
-        return direct.sub_(normed.mul_(along)).mul_(scale).to(x.dtype), weight_grad, None
+    def of_sum(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(norm of the sum, the sum), in one pass; the sum has the residual's dtype."""
+        dtype = residual.dtype
+        y, total = add_rms_norm(x.to(dtype), residual, self.weight.to(dtype), self.epsilon)
+        return y.to(self.weight.dtype), total

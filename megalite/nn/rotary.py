@@ -1,11 +1,11 @@
 """Rotary positions (Su et al. 2021): pairs of channels of a query or key turn by an angle linear in its position."""
 
 import math
-from typing import Any
 
 import torch
 
 from megalite.config import ModelConfig
+from megalite.ops.rotary import RotaryLayout, rotate_
 
 Angles = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines."""
@@ -68,37 +68,4 @@ class Rotary:
         ``x`` must be a tensor of its own, not a view, that the backward of what made it does not need.
         """
         cos, sin = self.at(position_ids, x.dtype)
-        return _Rotate.apply(x, cos, sin, (shape, num_heads, self.interleaved))
-
-
-class _Rotate(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: tuple) -> torch.Tensor:
-        ctx.save_for_backward(cos, sin)
-        ctx.layout = layout
-        ctx.mark_dirty(x)
-        _rotate(x, cos, sin, layout)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
-        cos, sin = ctx.saved_tensors
-        x_grad = grad.clone(memory_format=torch.contiguous_format)
-        _rotate(x_grad, cos, -sin, ctx.layout)
-        return x_grad, None, None, None
-
-
-def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: tuple) -> None:
-    """Turn the pairs of the rotated heads by the angles, in place."""
-    shape, num_heads, interleaved = layout
-    first, second = _pairs(x.view(shape)[..., :num_heads, :], 2 * cos.shape[-1], interleaved)
-    turned = (first * cos).addcmul_(second, sin, value=-1)
-    second.copy_((second * cos).addcmul_(first, sin))
-    first.copy_(turned)
-
-
-def _pairs(x: torch.Tensor, num_rotated: int, interleaved: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Views of the first and second members of the rotated pairs of channels."""
-    if interleaved:
-        return x[..., 0:num_rotated:2], x[..., 1:num_rotated:2]
-    return x[..., : num_rotated // 2], x[..., num_rotated // 2 : num_rotated]
+        return rotate_(x, cos, sin, RotaryLayout(tuple(shape), num_heads, self.interleaved))

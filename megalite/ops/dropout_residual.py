@@ -1,6 +1,6 @@
 """Bias, dropout and residual in one pass, with the mask of :func:`megalite.ops.philox.keep_mask`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,7 +57,10 @@ class _DropoutResidual(torch.autograd.Function):
     def forward(
         ctx: Any, x: torch.Tensor, residual: torch.Tensor | None, bias: torch.Tensor | None, mask: Mask | None
     ) -> torch.Tensor:
-        ctx.kernels, ctx.mask = find(KERNELS, x, residual, bias), mask
+        ctx.kernels, ctx.mask = find(KERNELS, x, residual, bias), None
+        if mask is not None:  # its tensor is kept where recomputation sees it, and frees it
+            ctx.mask = replace(mask, rows=mask.rows.new_empty(0))
+            ctx.save_for_backward(mask.rows)
         if ctx.kernels is None:
             return reference_forward(x, residual, bias, mask)
         y = torch.empty_like(x)
@@ -70,12 +73,13 @@ class _DropoutResidual(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
         needs_bias = ctx.needs_input_grad[2]
-        if ctx.mask is None and not needs_bias:
+        mask = None if ctx.mask is None else replace(ctx.mask, rows=ctx.saved_tensors[0])
+        if mask is None and not needs_bias:
             x_grad, bias_grad = grad, None
         elif ctx.kernels is None:
-            x_grad, bias_grad = reference_backward(grad, ctx.mask, needs_bias)
+            x_grad, bias_grad = reference_backward(grad, mask, needs_bias)
         else:
-            x_grad, bias_grad = _native_backward(ctx.kernels, grad.contiguous(), ctx.mask, needs_bias)
+            x_grad, bias_grad = _native_backward(ctx.kernels, grad.contiguous(), mask, needs_bias)
         return x_grad, grad if ctx.needs_input_grad[1] else None, bias_grad, None
 
 

@@ -52,7 +52,7 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: torch.Tensor, form: _Form) -> torch.Tensor:
-        ctx.kernels, ctx.form = find(KERNELS, scores), form
+        ctx.kernels, ctx.scale, ctx.causal = find(KERNELS, scores), form.scale, form.causal
         if ctx.kernels is None:
             y = reference_forward(scores, form)
         else:
@@ -68,9 +68,9 @@ class _Softmax(torch.autograd.Function):
     def backward(ctx: Any, y_grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         (y,) = ctx.saved_tensors
         if ctx.kernels is None:
-            return reference_backward(y_grad, y, ctx.form.scale), None
+            return reference_backward(y_grad, y, ctx.scale), None
         grad = torch.empty_like(y)
-        sizes = *_sizes(y), int(ctx.form.causal), ctx.form.scale, y.dtype
+        sizes = *_sizes(y), int(ctx.causal), ctx.scale, y.dtype
         ctx.kernels("softmax_backward", grad, y_grad.contiguous(), y, *sizes)
         return grad, None
 

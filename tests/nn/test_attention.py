@@ -86,19 +86,16 @@ def test_any_length_in_16_bits(name, length):
     assert all(tensor.grad.isfinite().all() for tensor in own)
 
 
-def test_softmax_in_float32_is_nearer_to_the_truth():
-    errors = {}
-    for in_fp32 in (False, True):
-        config = model(2, 2, 16, 64, attention_softmax_in_fp32=in_fp32)
-        tensors = [tensor.detach().mul(3).bfloat16() for tensor in inputs(config)]
-        core = unfused.Core("a", config, LayerContext(dtype=torch.bfloat16))
-        assert core.softmax_dtype == (torch.float32 if in_fp32 else None)
-        truth = unfused.Core("a", config, LayerContext(dtype=torch.float64))(
-            *[tensor.double() for tensor in tensors], None, {}
-        )
-        errors[in_fp32] = float((core(*tensors, None, {}).double() - truth).square().mean())
-    assert errors[True] <= errors[False] * 1.01
-    assert unfused.Core("a", config, LayerContext(dtype=torch.float64)).softmax_dtype is None
+@pytest.mark.parametrize("in_fp32", [False, True])
+def test_softmax_is_in_float32_inside(in_fp32):
+    config = model(2, 2, 16, 64, attention_softmax_in_fp32=in_fp32)
+    query, key, value = (tensor.detach().mul(3).bfloat16() for tensor in inputs(config))
+    actual = unfused.Core("a", config, LayerContext(dtype=torch.bfloat16))(query, key, value, None, {})
+    truth = unfused.Core("a", config, LayerContext(dtype=torch.float64))(
+        query.double(), key.double(), value.double(), None, {}
+    )
+    # A sum of up to 64 exponentials in bfloat16 would be wrong by several percent.
+    assert (actual.double() - truth).norm() < 0.02 * truth.norm()
 
 
 def keep_of(config, sample_ids, seed):

@@ -3,18 +3,16 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from megalite.config import ModelConfig
 from megalite.nn.context import LayerContext
-from megalite.nn.dropout import apply_mask
-from megalite.nn.mask import causal_mask
-from megalite.ops import philox
+from megalite.ops.dropout_residual import Mask, dropout_residual
+from megalite.ops.softmax import scaled_causal_softmax, scaled_masked_softmax
 
 
 class Core(nn.Module):
-    """Explicit attention; its softmax is in float32 under ``attention_softmax_in_fp32``.
+    """Explicit attention; the softmax of 16-bit scores is in float32 inside, with ``attention_softmax_in_fp32`` or not.
 
     The dropout mask of weight (query, key) of head h of sample k is that of the stream of (seed, name) at
     ``((k * heads + h) * s + query) * s + key``, where h is the head's number in the whole layer: no layout shows.
@@ -24,7 +22,6 @@ class Core(nn.Module):
         super().__init__()
         self.name, self.ctx = f"dropout/{name}", ctx
         self.p, self.num_heads = model.attention_dropout, model.num_attention_heads
-        self.softmax_dtype = torch.float32 if model.attention_softmax_in_fp32 and ctx.dtype != torch.float64 else None
 
     def forward(
         self,
@@ -38,18 +35,18 @@ class Core(nn.Module):
         query = (query / math.sqrt(head_dim)).permute(1, 2, 3, 0, 4).reshape(batch_size, groups, -1, head_dim)
         scores = torch.matmul(query, key.permute(1, 2, 3, 0)).view(batch_size, -1, sequence, sequence)
         if allowed is None:
-            allowed = causal_mask(sequence, scores.device)
-        scores.masked_fill_(~allowed, -torch.inf)
-        weights = F.softmax(scores, dim=-1, dtype=self.softmax_dtype).to(value.dtype)
+            weights = scaled_causal_softmax(scores, 1.0)
+        else:
+            weights = scaled_masked_softmax(scores, ~allowed, 1.0)
         if self.training and self.p > 0:
-            weights = apply_mask(weights, self._keep(weights, batch["sample_ids"]), self.p)
+            weights = dropout_residual(weights, None, None, self._mask(weights, batch["sample_ids"]))
         weights = weights.view(batch_size, groups, -1, sequence)
         context = torch.matmul(weights, value.permute(1, 2, 0, 3)).view(batch_size, -1, sequence, head_dim)
         return context.permute(2, 0, 1, 3).reshape(sequence, batch_size, -1)
 
-    def _keep(self, weights: torch.Tensor, sample_ids: torch.Tensor) -> torch.Tensor:
-        _, local_heads, num_queries, num_keys = weights.shape
+    def _mask(self, weights: torch.Tensor, sample_ids: torch.Tensor) -> Mask:
+        _, local_heads, num_queries, _ = weights.shape
         heads = torch.arange(local_heads, device=weights.device) + self.ctx.tp.rank * local_heads
         heads = sample_ids.unsqueeze(1) * self.num_heads + heads
         rows = heads.unsqueeze(2) * num_queries + torch.arange(num_queries, device=weights.device)
-        return philox.keep_mask(self.ctx.seed, self.name, rows.flatten(), num_keys, self.p).view(weights.shape)
+        return Mask(self.ctx.seed, self.name, rows.flatten(), self.p)
