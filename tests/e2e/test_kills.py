@@ -60,7 +60,8 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_nothing_had_been(straig
     reached = 1
     for victims in ([0], [1], [0, 1]):
         fuse = rng.uniform(0.01, SECONDS)
-        with pytest.raises(WorkerFailed, match="died without a word"):
+        # Whichever is seen first: the death, or what it does to the other rank.
+        with pytest.raises(WorkerFailed, match="died without a word|by peer"):
             run_world(train_with_fuses, 2, argv, dict.fromkeys(victims, fuse))
         found = find_checkpoint(tmp_path / "checkpoints")
         assert not found.warnings and found.store.corrupt_files(found.store.files) == []
