@@ -1,4 +1,4 @@
-"""The MLP's activations: each from the up projection's product and its bias, or None, to the down projection's input."""
+"""The MLP's activations: from the up projection's product and its bias, or None, to the down projection's input."""
 
 from typing import Callable
 
