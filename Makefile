@@ -32,8 +32,9 @@ gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu
 	$(BIN)/python -m benchmarks.gpu
 
-# The CUDA kernels under AddressSanitizer and UBSan, by emulation on the CPU.
+# All kernels under AddressSanitizer and UBSan; the CUDA kernels by emulation on the CPU.
 sanitize: $(READY)
+	PYTHON="$(CURDIR)/$(BIN)/python" bash tests/native/asan.sh
 	MEGALITE_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 \
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	$(BIN)/python -m pytest tests/cuda/test_ops.py tests/cuda/test_flat.py
