@@ -125,7 +125,7 @@ def test_a_loss_that_is_not_finite_leaves_the_checkpoint_that_is_being_written(c
         trained(2, options(corpus, tmp_path, async_save=True))
     assert "in step 4 the loss was nan" in str(caught.value)
     assert f"The last good checkpoint is that of step 3 in {tmp_path}/checkpoints." in str(caught.value)
-    assert saved(tmp_path) == list_iterations(tmp_path / "checkpoints") == [3]
+    assert list_iterations(tmp_path / "checkpoints") == [3]
 
 
 def test_a_signal_to_stop_waits_for_the_checkpoint_that_is_being_written(straight, corpus, tmp_path, slow_disk, at):
