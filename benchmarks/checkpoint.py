@@ -2,9 +2,10 @@
 
 State: the tensors of a GPT with Adam's two moments, 500 MB in float32, in one process. All write to one directory, and
 force what they write to disk (torch.save and the copy by an fsync afterwards; torch.distributed.checkpoint does it
-itself). Before each reading, the files are dropped from the page cache. In every round all contenders run once, in
-another order. "stall" is the time for which training stops with --async-save, the writing going on behind; its first
-save, which also claims the host memory that later ones use again, is the round that warms up.
+itself). In every round all contenders run once, in another order; first come the rounds of saving, then those of
+loading, each reading after the files were dropped from the page cache. "stall" is the time for which training stops
+with --async-save, the writing going on behind; its first save, which also claims the host memory that later ones use
+again, is in the round that warms up.
 
 Prints median seconds of each, and ratios within the rounds (lowest, median, highest): megalite's to the others, and
 the stall's to megalite's synchronous save.
@@ -184,19 +185,23 @@ def main() -> None:
     state = make_state(options.megabytes * 1_000_000)
     num_bytes = sum(tensor.nbytes for tensor in state.values())
     saves, loads = [], []
-    with tempfile.TemporaryDirectory(dir=options.directory) as name, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # dcp mentions that there is no process group.
-        savers = _chosen({**SAVES, "stall": AsynchronousSaves(Path(name))}, options.only)
+        path = Path(directory)
+        savers = _chosen({**SAVES, "stall": AsynchronousSaves(path)}, options.only)
         loaders = _chosen(LOADS, options.only)
-        for number in range(options.rounds + 1):  # The first round warms up.
-            progress(f"round {number} of {options.rounds}")
-            saves.append({})
-            for contender in _shuffled(savers, number):
-                saves[-1][contender] = savers[contender](Path(name), state)
+        # All saves first: where a virtual machine gives the room of dropped pages back to its host, whoever writes next
+        # pays for getting it again.
+        rounds = range(options.rounds + 1)  # The first one warms up.
+        for number in rounds:
+            progress(f"saving, round {number} of {options.rounds}")
+            saves.append({name: savers[name](path, state) for name in _shuffled(savers, number)})
+        for number in rounds:
+            progress(f"loading, round {number} of {options.rounds}")
             loads.append({})
-            for contender in _shuffled(loaders, number):
-                _drop_from_cache(Path(name))
-                loads[-1][contender] = loaders[contender](Path(name), state)
+            for name in _shuffled(loaders, number):
+                _drop_from_cache(path)
+                loads[-1][name] = loaders[name](path, state)
     echo(f"{num_bytes / 1e6:.0f} MB in {len(state)} tensors, {options.rounds} rounds")
     if "stall" in saves[0]:
         echo(f"first stall {saves[0]['stall']:.2f} s")
