@@ -1,15 +1,14 @@
 """The whole state of a run, saved at one layout and loaded at another: every tensor bit for bit, for each update rule."""
 
-from pathlib import Path
+import functools
+import zlib
 
-import numpy as np
 import pytest
 import torch
 
 from megalite import plugins
 from megalite.checkpoint.locate import find_checkpoint
 from megalite.checkpoint.match import Strictness
-from megalite.parallel.collectives import gather_objects
 from megalite.parallel.context import ParallelContext
 from megalite.state import Box
 from megalite.topology.mesh import Mesh
@@ -17,7 +16,7 @@ from megalite.train.engine import build_engine
 from megalite.train.state import optimizer_pieces, parameter_pieces
 from tests.checkpoint.states import manager_of
 from tests.harness import run_world
-from tests.parity.run import BASE, train_steps
+from tests.parity.run import BASE
 
 ZERO = {"use_distributed_optimizer": True}
 LAYOUTS = {  # tp, pp, dp, further fields
@@ -36,7 +35,7 @@ RUNS = {  # name -> fields; the padding of 101 words to a multiple of the tensor
     **{rule: {"optimizer": rule, "fp64": False} for rule in RULES},
     "adam in bfloat16": {"fp64": False, "bf16": True, "untie_embeddings_and_output_weights": True},
 }
-FEATURES = {"num_layers": 6, "vocab_size": 101, "micro_batch_size": 1, "global_batch_size": 6}
+FEATURES = {"num_layers": 6, "vocab_size": 101, "micro_batch_size": 1}
 
 
 def context_of(layout, rank, world_size):
@@ -50,32 +49,27 @@ def engine_of(layout, run, context):
     return build_engine(BASE.replace(**{**FEATURES, **degrees, **fields, **RUNS[run]}), context)
 
 
-def train_and_save(rank, world_size, layout, directory):
-    """Every run's checkpoint and, put together without it, the arrays that it must hold."""
+@functools.cache
+def whole(name, shape):
+    """The values of a whole tensor: random numbers that follow from its name."""
+    return torch.rand(shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode())))
+
+
+def expected(piece):
+    box = piece.box.inside(Box.whole(piece.global_shape))
+    return whole(piece.name, piece.global_shape)[box].to(piece.tensor.dtype)
+
+
+def fill_and_save(rank, world_size, layout, directory):
     context = context_of(layout, rank, world_size)
     for run in RUNS:
         engine = engine_of(layout, run, context)
-        train_steps(engine, 1)
-        engine.strategy.wait_params()
         pieces = parameter_pieces(engine) + optimizer_pieces(engine, owned_only=True)
+        for piece in pieces:
+            piece.tensor.copy_(expected(piece))
         manager = manager_of(directory / run, context.world)
         manager.save(1, pieces, {}, "seed: 1\n")
         manager.close()
-        whole = put_together(pieces, context.world)
-        if rank == 0:
-            np.savez(directory / f"{run}.npz", **whole)
-
-
-def put_together(pieces, group):
-    """The whole tensors, as float64 arrays, of the pieces of all ranks; each element must be on some rank."""
-    local = [(piece.name, piece.global_shape, piece.box, piece.tensor.double().numpy()) for piece in pieces]
-    whole = {}
-    for held in gather_objects(local, group):
-        for name, shape, box, values in held:
-            array = whole.setdefault(name, np.full(shape, np.nan))
-            array[box.inside(Box.whole(shape))] = values
-    assert not any(np.isnan(array).any() for array in whole.values())
-    return whole
 
 
 def load_and_compare(rank, world_size, layout, parent):
@@ -86,28 +80,21 @@ def load_and_compare(rank, world_size, layout, parent):
         pieces = parameter_pieces(engine) + optimizer_pieces(engine, owned_only=False)
         seen[run] = {piece.name for piece in pieces}
         for written_at in WRITTEN_AT:
-            directory = parent / written_at
-            manager = manager_of(None, context.world, load=directory / run)
+            manager = manager_of(None, context.world, load=parent / written_at / run)
             for piece in pieces:
                 piece.tensor.fill_(-3)
             manager.load(manager.resume(), pieces, Strictness())
-            with np.load(directory / f"{run}.npz") as expected:
-                wrong = [piece.name for piece in pieces if not holds(piece, expected[piece.name])]
+            wrong = [piece.name for piece in pieces if not torch.equal(piece.tensor, expected(piece))]
             assert not wrong, f"{run}, written at {written_at}, on rank {rank}: {wrong}"
     return seen
 
 
-def holds(piece, whole):
-    return np.array_equal(piece.tensor.double().numpy(), whole[piece.box.inside(Box.whole(piece.global_shape))])
-
-
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory) -> Path:
+def checkpoints(tmp_path_factory):
     """One directory a layout, with one --save directory a run."""
     parent = tmp_path_factory.mktemp("layouts")
     for layout in WRITTEN_AT:
-        (parent / layout).mkdir()
-        run_world(train_and_save, world_size_of(layout), layout, parent / layout)
+        run_world(fill_and_save, world_size_of(layout), layout, parent / layout)
     return parent
 
 
@@ -120,7 +107,6 @@ def world_size_of(layout):
 def test_any_layout_is_read_by(checkpoints, layout):
     by_rank = run_world(load_and_compare, world_size_of(layout), layout, checkpoints)
     for run in RUNS:
-        store = find_checkpoint(checkpoints / "one process" / run).store
-        assert set().union(*(seen[run] for seen in by_rank)) == set(store.names())
-        state = [name for name in store.names() if name.startswith("optim.")]
-        assert state and all(store.read(name).any() for name in state), "state of zeros proves nothing"
+        names = find_checkpoint(checkpoints / "one process" / run).store.names()
+        assert set().union(*(seen[run] for seen in by_rank)) == set(names)
+        assert any(name.startswith("optim.") for name in names)
