@@ -31,25 +31,27 @@ template <typename T>
 Vec load_or_zero(const T* from, int64_t i, Part part) { return from == nullptr ? Vec{} : load(from + i, part); }
 
 template <typename Function, typename T>
-void forward(T* y, const T* x, const T* bias, int64_t rows, int64_t cols) {
+void forward(T* to, const T* x, const T* bias, int64_t rows, int64_t cols) {
+  const Output<T> y(to, rows, cols);
   for_rows(rows, cols, [=](int64_t row) {
     for_lanes(cols, [=](int64_t i, auto lanes) {
       Vec value = load(x + row * cols + i, lanes) + load_or_zero(bias, i, lanes);
-      store(y + row * cols + i, Function::value(value), lanes);
+      store(y, row * cols + i, Function::value(value), lanes);
     });
   });
 }
 
 template <typename Function, typename T>
-void backward(T* dx, float* dbias, float* partial, const T* dy, const T* x, const T* bias, int64_t rows, int64_t cols,
+void backward(T* to, float* dbias, float* partial, const T* dy, const T* x, const T* bias, int64_t rows, int64_t cols,
               int64_t blocks) {
+  const Output<T> dx(to, rows, cols);
   for_row_blocks(rows, cols, blocks, [=](int64_t block, int64_t begin, int64_t end) {
     float* sums = block_sums(partial, block, cols);
     for (int64_t row = begin; row < end; ++row) {
       for_lanes(cols, [=](int64_t i, auto lanes) {
         Vec value = load(x + row * cols + i, lanes) + load_or_zero(bias, i, lanes);
         Vec grad = load(dy + row * cols + i, lanes) * Function::slope(value);
-        store(dx + row * cols + i, grad, lanes);
+        store(dx, row * cols + i, grad, lanes);
         add_to(sums, i, grad, lanes);
       });
     }
@@ -59,33 +61,34 @@ void backward(T* dx, float* dbias, float* partial, const T* dy, const T* x, cons
 
 // Rows hold gate then up, `cols` each: silu(gate) * up.
 template <typename T>
-void swiglu_forward_rows(T* y, const T* x, const T* bias, int64_t rows, int64_t cols) {
+void swiglu_forward_rows(T* to, const T* x, const T* bias, int64_t rows, int64_t cols) {
+  const Output<T> y(to, rows, cols);
   for_rows(rows, cols, [=](int64_t row) {
     const T *gates = x + row * 2 * cols, *ups = gates + cols;
     for_lanes(cols, [=](int64_t i, auto lanes) {
       Vec gate = load(gates + i, lanes) + load_or_zero(bias, i, lanes);
       Vec up = load(ups + i, lanes) + load_or_zero(bias, cols + i, lanes);
-      store(y + row * cols + i, gate * sigmoid(gate).value * up, lanes);
+      store(y, row * cols + i, gate * sigmoid(gate).value * up, lanes);
     });
   });
 }
 
 template <typename T>
-void swiglu_backward_rows(T* dx, float* dbias, float* partial, const T* dy, const T* x, const T* bias, int64_t rows,
+void swiglu_backward_rows(T* to, float* dbias, float* partial, const T* dy, const T* x, const T* bias, int64_t rows,
                           int64_t cols, int64_t blocks) {
+  const Output<T> dx(to, 2 * rows, cols);
   for_row_blocks(rows, 2 * cols, blocks, [=](int64_t block, int64_t begin, int64_t end) {
     float* sums = block_sums(partial, block, 2 * cols);
     for (int64_t row = begin; row < end; ++row) {
       const T *gates = x + row * 2 * cols, *ups = gates + cols;
-      T *gate_grads = dx + row * 2 * cols, *up_grads = gate_grads + cols;
       for_lanes(cols, [=](int64_t i, auto lanes) {
         Vec gate = load(gates + i, lanes) + load_or_zero(bias, i, lanes);
         Vec up = load(ups + i, lanes) + load_or_zero(bias, cols + i, lanes);
         Vec grad = load(dy + row * cols + i, lanes);
         Sigmoid s = sigmoid(gate);
         Vec gate_grad = grad * up * (s.value + gate * (s.value * s.rest)), up_grad = grad * gate * s.value;
-        store(gate_grads + i, gate_grad, lanes);
-        store(up_grads + i, up_grad, lanes);
+        store(dx, row * 2 * cols + i, gate_grad, lanes);
+        store(dx, row * 2 * cols + cols + i, up_grad, lanes);
         add_to(sums, i, gate_grad, lanes);
         add_to(sums, cols + i, up_grad, lanes);
       });

@@ -38,8 +38,9 @@ struct RowMask {
 inline int64_t room_for(int64_t cols) { return cols + 2 * kWords; }
 
 template <typename T>
-void forward(T* y, const T* x, const T* bias, const T* residual, const int64_t* row_numbers, int64_t rows, int64_t cols,
-             Mask mask) {
+void forward(T* to, const T* x, const T* bias, const T* residual, const int64_t* row_numbers, int64_t rows,
+             int64_t cols, Mask mask) {
+  const Output<T> y(to, rows, cols);
   for_rows_with_room(rows, cols, room_for(cols), [=](int64_t row, float* room) {
     const RowMask keep(mask, mask.threshold ? row_numbers[row] : 0, cols, room);
     const int64_t start = row * cols;
@@ -48,14 +49,15 @@ void forward(T* y, const T* x, const T* bias, const T* residual, const int64_t* 
       if (bias != nullptr) value += load(bias + i, lanes);
       value = keep.apply(i, value * mask.scale, lanes);
       if (residual != nullptr) value += load(residual + start + i, lanes);
-      store(y + start + i, value, lanes);
+      store(y, start + i, value, lanes);
     });
   });
 }
 
 template <typename T>
-void backward(T* dx, float* dbias, float* partial, const T* dy, const int64_t* row_numbers, int64_t rows, int64_t cols,
+void backward(T* to, float* dbias, float* partial, const T* dy, const int64_t* row_numbers, int64_t rows, int64_t cols,
               int64_t blocks, Mask mask) {
+  const Output<T> dx(to, rows, cols);
   for_row_blocks(rows, cols, blocks, [=](int64_t block, int64_t begin, int64_t end) {
     Room room(room_for(cols));
     float* sums = block_sums(partial, block, cols);
@@ -63,7 +65,7 @@ void backward(T* dx, float* dbias, float* partial, const T* dy, const int64_t* r
       const RowMask keep(mask, mask.threshold ? row_numbers[row] : 0, cols, room.data);
       for_lanes(cols, [=](int64_t i, auto lanes) {
         Vec grad = keep.apply(i, load(dy + row * cols + i, lanes) * mask.scale, lanes);
-        store(dx + row * cols + i, grad, lanes);
+        store(dx, row * cols + i, grad, lanes);
         add_to(sums, i, grad, lanes);
       });
     }

@@ -34,8 +34,9 @@ const T* add_row(const T* x, const T* residual, T* total, int64_t cols) {
 }
 
 template <typename T>
-void rms_forward(T* y, T* total, const T* x, const T* residual, const T* weight, float* scale, int64_t rows,
+void rms_forward(T* to, T* total, const T* x, const T* residual, const T* weight, float* scale, int64_t rows,
                  int64_t cols, float epsilon) {
+  const Output<T> y(to, rows, cols);
   for_rows(rows, cols, [=](int64_t row) {
     const int64_t start = row * cols;
     const T* in = add_row(x + start, at(residual, start), at(total, start), cols);
@@ -46,14 +47,15 @@ void rms_forward(T* y, T* total, const T* x, const T* residual, const T* weight,
     float factor = 1.0f / __builtin_sqrtf(squares / cols + epsilon);
     scale[row] = factor;
     for_lanes(cols, [=](int64_t i, auto lanes) {
-      store(y + start + i, load(in + i, lanes) * factor * load(weight + i, lanes), lanes);
+      store(y, start + i, load(in + i, lanes) * factor * load(weight + i, lanes), lanes);
     });
   });
 }
 
 template <typename T>
-void layer_forward(T* y, T* total, const T* x, const T* residual, const T* weight, const T* bias, float* mean,
+void layer_forward(T* to, T* total, const T* x, const T* residual, const T* weight, const T* bias, float* mean,
                    float* scale, int64_t rows, int64_t cols, float epsilon) {
+  const Output<T> y(to, rows, cols);
   for_rows(rows, cols, [=](int64_t row) {
     const int64_t start = row * cols;
     const T* in = add_row(x + start, at(residual, start), at(total, start), cols);
@@ -67,7 +69,7 @@ void layer_forward(T* y, T* total, const T* x, const T* residual, const T* weigh
     scale[row] = factor;
     for_lanes(cols, [=](int64_t i, auto lanes) {
       Vec normed = (load(in + i, lanes) - center) * factor;
-      store(y + start + i, normed * load(weight + i, lanes) + load(bias + i, lanes), lanes);
+      store(y, start + i, normed * load(weight + i, lanes) + load(bias + i, lanes), lanes);
     });
   });
 }
@@ -76,8 +78,9 @@ void layer_forward(T* y, T* total, const T* x, const T* residual, const T* weigh
 //   dx = scale * (g - [mean(g)] - n * mean(g * n)) + dtotal     (mean(g) for LayerNorm only)
 // and for the parameters dweight = sum over rows of dy * n, dbias = sum over rows of dy.
 template <bool kCentered, typename T>
-void backward(T* dx, float* dweight, float* dbias, float* partial, const T* dy, const T* dtotal, const T* x,
+void backward(T* to, float* dweight, float* dbias, float* partial, const T* dy, const T* dtotal, const T* x,
               const T* weight, const float* mean, const float* scale, int64_t rows, int64_t cols, int64_t blocks) {
+  const Output<T> dx(to, rows, cols);
   float* partial_bias = partial + blocks * cols;
   for_row_blocks(rows, cols, blocks, [=](int64_t block, int64_t begin, int64_t end) {
     float* block_weight = block_sums(partial, block, cols);
@@ -101,7 +104,7 @@ void backward(T* dx, float* dweight, float* dbias, float* partial, const T* dy, 
         Vec g = load(grad + i, lanes) * load(weight + i, lanes), normed = (load(in + i, lanes) - center) * factor;
         Vec result = factor * (g - mean_level - normed * mean_along);
         if (extra != nullptr) result += load(extra + i, lanes);
-        store(dx + row * cols + i, result, lanes);
+        store(dx, row * cols + i, result, lanes);
       });
     }
   });

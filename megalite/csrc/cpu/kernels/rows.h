@@ -9,6 +9,7 @@
 #include <omp.h>
 #endif
 
+#include "cpu/kernels/output.h"
 #include "cpu/kernels/vec.h"
 
 namespace megalite::MEGALITE_ISA {
@@ -19,8 +20,12 @@ constexpr int64_t kGrain = 32768;
 // body(row) for each of `rows` rows of `cols` elements, in any order.
 template <typename Body>
 inline void for_rows(int64_t rows, int64_t cols, Body body) {
-#pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > kGrain)
-  for (int64_t row = 0; row < rows; ++row) body(row);
+#pragma omp parallel if (rows > 1 && rows * cols > kGrain)
+  {
+#pragma omp for schedule(static) nowait
+    for (int64_t row = 0; row < rows; ++row) body(row);
+    fence();
+  }
 }
 
 // Scratch memory of one thread.
@@ -38,8 +43,9 @@ inline void for_rows_with_room(int64_t rows, int64_t cols, int64_t size, Body bo
 #pragma omp parallel if (rows > 1 && rows * cols > kGrain)
   {
     Room room(size);
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) nowait
     for (int64_t row = 0; row < rows; ++row) body(row, room.data);
+    fence();
   }
 }
 
@@ -69,8 +75,12 @@ inline void for_ranges(int64_t n, int64_t step, Body body) {
 // block is summed in order by one thread into its row of `partial` [blocks, cols], and then the blocks in order.
 template <typename Body>
 inline void for_row_blocks(int64_t rows, int64_t cols, int64_t blocks, Body body) {
-#pragma omp parallel for schedule(static) if (blocks > 1 && rows * cols > kGrain)
-  for (int64_t block = 0; block < blocks; ++block) body(block, rows * block / blocks, rows * (block + 1) / blocks);
+#pragma omp parallel if (blocks > 1 && rows * cols > kGrain)
+  {
+#pragma omp for schedule(static) nowait
+    for (int64_t block = 0; block < blocks; ++block) body(block, rows * block / blocks, rows * (block + 1) / blocks);
+    fence();
+  }
 }
 
 // The block's row of `partial`, zeroed; null where there is none.

@@ -14,60 +14,68 @@ inline int64_t num_visible(int64_t query, int64_t queries, int64_t keys) {
   return visible < 0 ? 0 : visible < keys ? visible : keys;
 }
 
+// Rows of `keys` columns, of which the first `cols` may be visible; `room` holds the exponentials.
 template <typename T, typename Visible>
-void softmax_row(T* y, const T* x, int64_t cols, float scale, float* room, Visible visible) {
+void softmax_row(const Output<T>& y, int64_t start, const T* x, int64_t cols, int64_t keys, float scale, float* room,
+                 Visible visible) {
   Vec tops = splat(-kInfinity);
   for_lanes(cols, [&](int64_t i, auto lanes) {
+    __builtin_prefetch(x + keys + i);  // the next row, which the hardware does not foresee where rows are read in part
     Vec value = fill(load(x + i, lanes), -kInfinity, lanes);
     tops = max(tops, select(visible(i, lanes), value, splat(-kInfinity)));
   });
   const float top = max(tops);
-  if (top == -kInfinity) {  // nothing to see: no probability anywhere, instead of 0 / 0
-    memset(y, 0, cols * sizeof(T));
-    return;
-  }
   Vec sums{};
-  for_lanes(cols, [&](int64_t i, auto lanes) {
+  // Where nothing is visible there is no probability anywhere, instead of 0 / 0.
+  const int64_t filled = top == -kInfinity ? 0 : cols;
+  for_lanes(filled, [&](int64_t i, auto lanes) {
     Vec value = fill(load(x + i, lanes), -kInfinity, lanes);
     Vec term = select(visible(i, lanes), exp((value - top) * scale), Vec{});
     store(room + i, term, lanes);
     sums += term;
   });
-  const float factor = 1.0f / sum(sums);
-  for_lanes(cols, [=](int64_t i, auto lanes) { store(y + i, load(room + i, lanes) * factor, lanes); });
+  memset(room + filled, 0, (keys - filled) * sizeof(float));
+  const float factor = filled > 0 ? 1.0f / sum(sums) : 0.0f;
+  for_lanes(keys, [=](int64_t i, auto lanes) { store(y, start + i, load(room + i, lanes) * factor, lanes); });
 }
 
 template <typename T>
-void forward(T* y, const T* x, const uint8_t* mask, int64_t rows, int64_t queries, int64_t keys, int64_t rows_per_mask,
-             int64_t causal, float scale) {
+void forward(T* to, const T* x, const uint8_t* mask, int64_t rows, int64_t queries, int64_t keys,
+             int64_t rows_per_mask, int64_t causal, float scale) {
+  const Output<T> y(to, rows, keys);
   for_rows_with_room(rows, keys, keys, [=](int64_t row, float* room) {
-    const int64_t query = row % queries;
-    T* out = y + row * keys;
+    const int64_t query = row % queries, start = row * keys;
     if (mask != nullptr) {
       const uint8_t* hidden = mask + (row / rows_per_mask * queries + query) * keys;
       auto visible = [=](int64_t i, auto lanes) { return ~is_set(hidden + i, lanes); };
-      softmax_row(out, x + row * keys, keys, scale, room, visible);
-      return;
+      softmax_row(y, start, x + start, keys, keys, scale, room, visible);
+    } else {
+      const int64_t cols = causal ? num_visible(query, queries, keys) : keys;
+      auto visible = [](int64_t, auto) { return IntVec{} == 0; };
+      softmax_row(y, start, x + start, cols, keys, scale, room, visible);
     }
-    const int64_t cols = causal ? num_visible(query, queries, keys) : keys;
-    softmax_row(out, x + row * keys, cols, scale, room, [](int64_t, auto) { return IntVec{} == 0; });
-    memset(out + cols, 0, (keys - cols) * sizeof(T));
   });
 }
 
 // dx = scale * y * (dy - sum(y * dy)); where y is zero for want of visibility, so is dx.
 template <typename T>
-void backward(T* dx, const T* dy, const T* y, int64_t rows, int64_t queries, int64_t keys, int64_t causal,
+void backward(T* to, const T* dy, const T* y, int64_t rows, int64_t queries, int64_t keys, int64_t causal,
               float scale) {
+  const Output<T> dx(to, rows, keys);
   for_rows(rows, keys, [=](int64_t row) {
     const int64_t start = row * keys, cols = causal ? num_visible(row % queries, queries, keys) : keys;
     Vec dots{};
-    for_lanes(cols, [&](int64_t i, auto lanes) { dots += load(y + start + i, lanes) * load(dy + start + i, lanes); });
-    const float dot = sum(dots);
-    for_lanes(cols, [=](int64_t i, auto lanes) {
-      store(dx + start + i, load(y + start + i, lanes) * (load(dy + start + i, lanes) - dot) * scale, lanes);
+    for_lanes(cols, [&](int64_t i, auto lanes) {
+      __builtin_prefetch(y + start + keys + i);
+      __builtin_prefetch(dy + start + keys + i);
+      dots += load(y + start + i, lanes) * load(dy + start + i, lanes);
     });
-    memset(dx + start + cols, 0, (keys - cols) * sizeof(T));
+    const float dot = sum(dots);
+    for_lanes(keys, [=](int64_t i, auto lanes) {
+      const bool seen = i < cols;  // the lanes beyond `cols` of the last such vector have y = 0
+      Vec grad = seen ? load(y + start + i, lanes) * (load(dy + start + i, lanes) - dot) * scale : Vec{};
+      store(dx, start + i, grad, lanes);
+    });
   });
 }
 

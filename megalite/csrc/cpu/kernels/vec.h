@@ -149,6 +149,13 @@ inline void store(T* to, Vec x) {
   memcpy(to, &bits, sizeof bits);
 }
 
+// The first `count` lanes.
+inline IntVec first_lanes(int count) {
+  IntVec number{};
+  for (int lane = 0; lane < kLanes; ++lane) number[lane] = lane;
+  return number < count;
+}
+
 template <typename T>
 inline Vec load(const T* from, int count) {
   T part[kLanes] = {};
@@ -162,6 +169,33 @@ inline void store(T* to, Vec x, int count) {
   store(part, x);
   memcpy(to, part, count * sizeof(T));
 }
+
+// Where there are masked accesses, those of a part are one instruction.
+#if defined(__AVX512F__)
+inline Vec load(const float* from, int count) {
+  return bit_cast<Vec>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from));
+}
+inline void store(float* to, Vec x, int count) {
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), bit_cast<__m512>(x));
+}
+inline HalfVec load_bits(const void* from, int count) {
+  return bit_cast<HalfVec>(_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << count) - 1), from));
+}
+inline void store_bits(void* to, HalfVec x, int count) {
+  _mm256_mask_storeu_epi16(to, static_cast<__mmask16>((1u << count) - 1), bit_cast<__m256i>(x));
+}
+inline Vec load(const Bfloat16* from, int count) { return widen(load_bits(from, count), Bfloat16{}); }
+inline Vec load(const Float16* from, int count) { return widen(load_bits(from, count), Float16{}); }
+inline void store(Bfloat16* to, Vec x, int count) { store_bits(to, narrow(x, Bfloat16{}), count); }
+inline void store(Float16* to, Vec x, int count) { store_bits(to, narrow(x, Float16{}), count); }
+#elif defined(__AVX2__)
+inline Vec load(const float* from, int count) {
+  return bit_cast<Vec>(_mm256_maskload_ps(from, bit_cast<__m256i>(first_lanes(count))));
+}
+inline void store(float* to, Vec x, int count) {
+  _mm256_maskstore_ps(to, bit_cast<__m256i>(first_lanes(count)), bit_cast<__m256>(x));
+}
+#endif
 
 // ---- loops over n elements, kLanes at a time, the last ones as a part
 
@@ -193,10 +227,7 @@ inline IntVec is_set(const uint8_t* from, Part part) {
 
 // x, and `fill` in the lanes beyond the part.
 inline Vec fill(Vec x, float, Whole) { return x; }
-inline Vec fill(Vec x, float value, Part part) {
-  for (int lane = part.count; lane < kLanes; ++lane) x[lane] = value;
-  return x;
-}
+inline Vec fill(Vec x, float value, Part part) { return select(first_lanes(part.count), x, splat(value)); }
 
 // body(position, lanes), lanes being Whole or Part
 template <typename Body>
