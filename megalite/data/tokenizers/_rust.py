@@ -19,8 +19,8 @@ class RustTokenizer:
         backend.no_padding()
         if getattr(backend.model, "dropout", None) is not None:
             backend.model.dropout = None
-        self._backend = backend
-        self._add_special_tokens = add_special_tokens
+        self.backend = backend
+        self.add_special_tokens = add_special_tokens
         self.name = name
         self.fingerprint = fingerprint
         self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
@@ -28,17 +28,17 @@ class RustTokenizer:
 
     def token_id(self, token: str) -> int | None:
         """Id of the token with this text, or None."""
-        return self._backend.token_to_id(token)
+        return self.backend.token_to_id(token)
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         try:
-            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=self._add_special_tokens)
+            encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=self.add_special_tokens)
         except Exception as error:  # the library raises plain Exception, e.g. for an unknown word and no unknown token
             raise TokenizerError(f"{self.name} cannot encode a text: {error}.") from None
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._backend.decode(list(ids), skip_special_tokens=False)
+        return self.backend.decode(list(ids), skip_special_tokens=False)
