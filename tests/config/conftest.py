@@ -6,8 +6,7 @@ import pytest
 
 
 @pytest.fixture
-def notices(caplog, monkeypatch):
+def notices(caplog):
     """The lines logged so far."""
-    monkeypatch.setattr(logging.getLogger("megalite"), "propagate", True)
     caplog.set_level(logging.INFO, logger="megalite")
     return lambda: [record.getMessage() for record in caplog.records]

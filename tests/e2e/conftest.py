@@ -30,9 +30,6 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def failing(monkeypatch):
     """A function that starts training as one of ``world_size`` processes and returns the error's text."""
-    monkeypatch.setattr(logger, "handlers", logger.handlers[:])
-    monkeypatch.setattr(logger, "propagate", logger.propagate)
-    level = logger.level
 
     def fail(error, argv, world_size=1):
         monkeypatch.setenv("WORLD_SIZE", str(world_size))
@@ -40,5 +37,4 @@ def failing(monkeypatch):
             pretrain(argv)
         return str(caught.value)
 
-    yield fail
-    logger.setLevel(level)
+    return fail

@@ -41,8 +41,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(flag, spelling):
     "given",
     [["--partitions", "4"], ["--partitions=4"], ["--lang", "english"], ["--keep-sequential-samples"], ["--dataset_impl", "mmap"]],
 )
-def test_what_changes_nothing_is_accepted_and_named(given, caplog, monkeypatch):
-    monkeypatch.setattr(logger, "propagate", True)
+def test_what_changes_nothing_is_accepted_and_named(given, caplog):
     with caplog.at_level("INFO", "megalite"):
         assert parse_options([*given, *BASE]) == parse_options(BASE)
     flag = given[0].partition("=")[0].replace("_", "-")

@@ -178,8 +178,7 @@ def test_one_empty_column_of_several_is_an_error(tmp_path):
     assert not list(tmp_path.glob("out*"))
 
 
-def test_invalid_lines_are_left_out_on_request_counted_and_shown(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(logger, "propagate", True)
+def test_invalid_lines_are_left_out_on_request_counted_and_shown(tmp_path, caplog):
     corpus = write_lines(tmp_path / "x.jsonl", '{"text": "1"}', "{", '{"txt": "1"}', "[", '{"text": "2"}')
     summary = preprocess(options(tmp_path, corpus, skip_invalid=True))
     assert documents_of(tmp_path / "out_text_document") == [[[1]], [[2]]]
@@ -208,8 +207,7 @@ def test_append_eod_without_such_a_token_is_refused_before_any_data_is_read(tmp_
     assert documents_of(tmp_path / "out_text_document") == [[[1, 1, 2]]]
 
 
-def test_a_second_end_of_document_is_warned_of(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(logger, "propagate", True)
+def test_a_second_end_of_document_is_warned_of(tmp_path, caplog):
     template = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
     path = word_level(tmp_path / "tokenizer.json", ["<unk>", "a", "</s>"], post_processor=template)
     tokenizer = TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(path))

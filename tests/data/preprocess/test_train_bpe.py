@@ -64,8 +64,7 @@ def test_plain_text_and_other_keys(tmp_path):
     assert plain.decode([257]) == keyed.decode([257]) == "ab"
 
 
-def test_too_little_text_is_warned_of(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(logger, "propagate", True)
+def test_too_little_text_is_warned_of(tmp_path, caplog):
     tokenizer = train(tmp_path, write_jsonl(tmp_path / "x.jsonl", ["ab ab"]), vocab_size=1000)
     assert tokenizer.vocab_size == 258
     assert any("has 258 tokens instead of 1000" in message for message in caplog.messages)

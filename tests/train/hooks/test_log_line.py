@@ -127,12 +127,10 @@ def lines():
     messages = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())
-    level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     yield messages
     logger.removeHandler(handler)
-    logger.setLevel(level)
 
 
 def test_the_hook_logs_each_event(lines):
