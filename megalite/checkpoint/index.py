@@ -158,7 +158,10 @@ def describe(directory: Path) -> str:
     if any(name.startswith("mp_rank_") for name in names):
         return "it looks like a checkpoint of Megatron-LM's torch format, which tools/checkpoint_convert.py converts"
     if ".metadata" in names or any(name.endswith(".distcp") for name in names):
-        return "it looks like a torch.distributed.checkpoint directory"
+        return (
+            "it looks like a directory of torch.distributed.checkpoint; those of Megatron-LM's torch_dist format "
+            "tools/checkpoint_convert.py converts"
+        )
     if "config.json" in names:
         return "it looks like a Hugging Face model directory"
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import IO, Any, Callable, Sequence
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -78,22 +78,25 @@ class PickledFile:
         return self._tensors[key]
 
 
-def load_pickle(path: Path, allowed: Sequence[type] = ()) -> Any:
+def load_pickle(path: Path, allowed: Sequence[Any] = (), part: IO[bytes] | None = None) -> Any:
     """What :func:`torch.save` wrote, its tensors mapped from the file where the format lets them be.
+
+    ``part``: a stream of that part of the file which is meant, if it is not all; its tensors are read.
 
     A pickle can run any program. So only tensors, plain containers and the types ``allowed`` are made of it; whatever
     else is in the file raises :class:`CheckpointError` with its name.
     """
     try:
         with torch.serialization.safe_globals(list(allowed)):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
-    except pickle.UnpicklingError as error:
+            source, mapped = (path, _is_zip(path)) if part is None else (part, False)
+            return torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
+    except (pickle.UnpicklingError, OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        if isinstance(error, pickle.UnpicklingError) and (named := _what_is_unsafe(error)):
+            raise CheckpointError(
+                f"{path} holds more than tensors, numbers and known types, and is not unpickled: {named}"
+            ) from error
         raise CheckpointError(
-            f"{path} holds more than tensors, numbers and known types, and is not unpickled: {_first_sentence(error)}"
-        ) from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise CheckpointError(
-            f"{path} must be a file of torch.save: it cannot be read ({_first_sentence(error)})."
+            f"{path} must hold what torch.save writes: it cannot be read ({str(error).splitlines()[0]})."
         ) from error
 
 
@@ -102,10 +105,11 @@ def _is_zip(path: Path) -> bool:
         return file.read(4) == b"PK\x03\x04"
 
 
-def _first_sentence(error: Exception) -> str:
-    """What torch says of an unsafe file, without its advice to load it nonetheless."""
-    lines = [line.strip() for line in str(error).splitlines() if "WeightsUnpickler error" in line or "GLOBAL" in line]
-    return lines[0] if lines else str(error).splitlines()[0]
+def _what_is_unsafe(error: pickle.UnpicklingError) -> str | None:
+    """What torch says of an unsafe file, without its advice to load it nonetheless; None of one that is no pickle."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if "WeightsUnpickler error: " in line or "GLOBAL" in line]
+    return lines[0] if lines else None
 
 
 Entry = tuple[str, torch.dtype, tuple[int, ...]]

@@ -229,7 +229,7 @@ def test_ranks_must_agree_on_a_tensor(tmp_path):
     (None, "there is no such directory"),
     ([], "it is empty"),
     (["mp_rank_00"], "it looks like a checkpoint of Megatron-LM's torch format"),
-    ([".metadata", "__0_0.distcp"], "it looks like a torch.distributed.checkpoint directory"),
+    ([".metadata", "__0_0.distcp"], "it looks like a directory of torch.distributed.checkpoint; .*converts"),
     (["config.json", "model.safetensors"], "it looks like a Hugging Face model directory"),
     (["a.txt", "b.txt"], "it contains a.txt, b.txt"),
 ])

@@ -12,15 +12,15 @@ from megalite.checkpoint.shard import dtype_name
 from megalite.config import ModelConfig
 from megalite.convert.extras import CONFIG_JSON, FOLDER, copy_extras, extras_in
 from megalite.convert.layout import Layout
-from megalite.convert.megatron.arguments import arguments_from, config_from
+from megalite.convert.megatron.arguments import arguments_from, config_from, counters
 from megalite.convert.megatron.files import FILE, RankFile, find_ranks
+from megalite.convert.megatron.fit import check_fit
 from megalite.convert.megatron.layout import Grid, RankKey, grid_of, model_layout, rank_directory, with_optimizer
 from megalite.convert.megatron.optimizer import MAIN, SLOTS, group_rates, read_state, scheduler_state, write_state
 from megalite.convert.options import ReadOptions, WriteOptions
 from megalite.convert.progress import Progress
 from megalite.convert.source import Source
 from megalite.errors import CheckpointError, ConfigError
-from megalite.log import logger
 from megalite.state import Box
 
 
@@ -45,11 +45,6 @@ class MegatronSource(Source):
         first = self._files[0, 0]
         content, where = first.content, str(first.path)
         self.config, padded = config_from(content["args"], options.vocab_size, where)
-        if self.config.model.vocab_size == padded and content["args"].__dict__.get("vocab_size") is None:
-            logger.warning(
-                f"{where} does not tell the size of the vocabulary without padding: taking {padded}; see "
-                "--true-vocab-size"
-            )
         self._tensors = {key: tensor for file in self._files.values() for key, tensor in file.tensors.items()}
         grid = grid_of(self._tensors, ranks.tp, ranks.pp)
         if sum(grid.layers) != self.config.model.num_layers:
@@ -58,12 +53,13 @@ class MegatronSource(Source):
                 f"({sum(grid.layers)})."
             )
         table = model_layout(self.config.model, grid, padded)
-        self._check(table)
+        found = {key: tuple(tensor.shape) for key, tensor in self._tensors.items()}
+        check_fit(self.directory, table.foreign_shapes, found)
         self._num_updates = 0
         reads_state = options.with_optimizer and "optimizer" in content
         slots = self._read_optimizer(table, ranks.pp) if reads_state else ()
         self._layout = with_optimizer(table, slots)
-        self.meta = _meta(content, self._num_updates)
+        self.meta = counters(content, self._num_updates)
         self.extras = extras_in(self.directory / FOLDER, also=[CONFIG_JSON])
 
     def names(self) -> tuple[str, ...]:
@@ -78,27 +74,6 @@ class MegatronSource(Source):
     def fill(self, name: str, box: Box, out: torch.Tensor) -> None:
         self._layout.fill(name, box, out, self._tensors.__getitem__)
 
-    def _check(self, table: Layout) -> None:
-        """Compare names and shapes of all ranks with those that the arguments call for."""
-        missing = [key for key in table.foreign_shapes if key not in self._tensors]
-        surplus = [key for key in self._tensors if key not in table.foreign_shapes]
-        unfit = [
-            f"{key.name} is {tuple(self._tensors[key].shape)}, not {shape}"
-            for key, shape in table.foreign_shapes.items()
-            if key in self._tensors and tuple(self._tensors[key].shape) != shape
-        ]
-        problems = [
-            f"\n  {title}: {entries[0]}" + (f" and {len(entries) - 1} more" if entries[1:] else "")
-            for title, entries in (
-                ("missing", [f"{key.name} of rank {key.tp}, {key.pp}" for key in missing]),
-                ("not known", [f"{key.name} of rank {key.tp}, {key.pp}" for key in surplus]),
-                ("of another shape", unfit),
-            )
-            if entries
-        ]
-        if problems:
-            raise CheckpointError(f"{self.directory} does not hold the model of its args:{''.join(problems)}")
-
     def _read_optimizer(self, table: Layout, stages: int) -> tuple[str, ...]:
         """Add the optimizer's tensors; returns the slots that there are."""
         found: dict[RankKey, torch.Tensor] = {}
@@ -108,21 +83,6 @@ class MegatronSource(Source):
             found.update(own)
         self._tensors.update(found)
         return tuple(slot for slot in (*SLOTS, MAIN) if any(key.slot == slot for key in found))
-
-
-def _meta(content: dict[str, Any], num_updates: int) -> dict[str, Any]:
-    """The counters of a run that goes on from the checkpoint."""
-    consumed = getattr(content["args"], "consumed_train_samples", 0)
-    optimizer = content.get("optimizer")
-    scaler = optimizer.get("grad_scaler", {}) if isinstance(optimizer, dict) else {}
-    names = {"scale": "scale", "growth_tracker": "finite_steps", "hysteresis_tracker": "tolerance"}
-    return {
-        "iteration": int(content.get("iteration", 0)),
-        "consumed_samples": consumed,
-        "updated_samples": consumed - getattr(content["args"], "skipped_train_samples", 0),
-        "num_updates": num_updates,
-        "loss_scaler": {ours: float(scaler[theirs]) for theirs, ours in names.items() if theirs in scaler},
-    }
 
 
 def write(source: Source, directory: Path, options: WriteOptions, progress: Progress) -> None:

@@ -9,6 +9,7 @@ from megalite.config import Config
 from megalite.config.fields import Field, all_fields, assemble
 from megalite.convert.megatron.layout import Grid
 from megalite.errors import CheckpointError, ConfigError
+from megalite.log import logger
 
 _GROUPS = ("model", "training", "optimizer")
 """Groups of our settings that say what was trained, and how; the others say where and with what files."""
@@ -48,6 +49,10 @@ def config_from(arguments: argparse.Namespace, vocab_size: int | None, where: st
         values["norm_epsilon"] = given["layernorm_epsilon"]
     padded = given["padded_vocab_size"]
     values["vocab_size"] = _vocab_size(given, vocab_size, padded)
+    if vocab_size is None and given.get("vocab_size") is None:
+        logger.warning(
+            f"{where} does not tell the size of the vocabulary without padding: taking {padded}; see --true-vocab-size"
+        )
     dtype = given.get("params_dtype")
     values.update(bf16=dtype == torch.bfloat16, fp16=dtype == torch.float16, fp64=dtype == torch.float64)
     return assemble(values), padded
@@ -123,3 +128,18 @@ def arguments_from(config: Config, grid: Grid, padded_vocab_size: int, consumed_
         tokenizer_type=None,
     )
     return argparse.Namespace(**values)
+
+
+def counters(content: dict[str, Any], num_updates: int) -> dict[str, Any]:
+    """The counters of a run that goes on from the checkpoint."""
+    consumed = getattr(content["args"], "consumed_train_samples", 0)
+    optimizer = content.get("optimizer")
+    scaler = optimizer.get("grad_scaler", {}) if isinstance(optimizer, dict) else {}
+    names = {"scale": "scale", "growth_tracker": "finite_steps", "hysteresis_tracker": "tolerance"}
+    return {
+        "iteration": int(content.get("iteration", 0)),
+        "consumed_samples": consumed,
+        "updated_samples": consumed - getattr(content["args"], "skipped_train_samples", 0),
+        "num_updates": num_updates,
+        "loss_scaler": {ours: float(scaler[theirs]) for theirs, ours in names.items() if theirs in scaler},
+    }

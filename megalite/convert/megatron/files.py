@@ -41,7 +41,7 @@ _ENUMERATIONS = (
 )
 
 
-def _known_types() -> list[Any]:
+def known_types() -> list[Any]:
     """What the files of Megatron-LM hold besides tensors: arguments, enumerations, and random states of numpy."""
     reconstruct = numpy.ndarray((0,)).__reduce__()[0]
     arrays = [numpy.dtype, numpy.ndarray, type(numpy.dtype("uint32"))]
@@ -69,7 +69,8 @@ def find_ranks(directory: Path, step: int | None) -> Ranks:
 
     Raises :class:`CheckpointError` if there is none, or if a rank's file is missing.
     """
-    chosen = directory if step is None and any(directory.glob("mp_rank_*")) else directory / _tracked(directory, step)
+    itself = step is None and any(directory.glob("mp_rank_*"))
+    chosen = directory if itself else directory / tracked_name(directory, step)
     pattern = re.compile(r"mp_rank_(\d{2,})(?:_(\d{3}))?(?:_(\d{3}))?")
     names = [entry.name for entry in chosen.iterdir()] if chosen.is_dir() else []
     found = [match for name in names if (match := pattern.fullmatch(name))]
@@ -89,7 +90,8 @@ def find_ranks(directory: Path, step: int | None) -> Ranks:
     return ranks
 
 
-def _tracked(directory: Path, step: int | None) -> str:
+def tracked_name(directory: Path, step: int | None) -> str:
+    """Name of the directory of a checkpoint: of ``step``, or of what the tracker names."""
     if step is not None:
         return iteration_name(step)
     try:
@@ -105,7 +107,7 @@ def _tracked(directory: Path, step: int | None) -> str:
 
 def read_file(path: Path) -> Any:
     """What a file of a rank holds, its tensors left on disk until they are used."""
-    return load_pickle(path, _known_types())
+    return load_pickle(path, known_types())
 
 
 @dataclass

@@ -41,6 +41,9 @@ class RankKey:
     name: str
     slot: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.name} of rank {self.tp}, {self.pp}"
+
 
 @dataclass(frozen=True)
 class Grid:

@@ -40,7 +40,7 @@ def read_state(file: RankFile, shapes: Shapes, stages: int) -> tuple[dict[RankKe
         return _read_plain_state(file.content, shapes, str(file.path))
     inner = file.content["optimizer"]["optimizer"]
     buckets = Buckets.of(vars(file.content["args"]), file.pp, stages)
-    return _read_distributed_state(read_file(distributed), shapes, buckets, str(distributed)), _num_updates(inner)
+    return _read_distributed_state(read_file(distributed), shapes, buckets, str(distributed)), num_updates(inner)
 
 
 def _read_plain_state(content: dict[str, Any], shapes: Shapes, where: str) -> tuple[dict[RankKey, torch.Tensor], int]:
@@ -63,7 +63,7 @@ def _read_plain_state(content: dict[str, Any], shapes: Shapes, where: str) -> tu
             for slot, tensor in tensors.items():
                 _check_shape(tensor, shapes[key], f"{where}: {slot} of {key.name}")
                 found[replace(key, slot=slot)] = tensor
-    return found, _num_updates(inner)
+    return found, num_updates(inner)
 
 
 def _groups(groups: Sequence[dict[str, Any]], shapes: Shapes, where: str) -> list[list[RankKey]]:
@@ -80,9 +80,13 @@ def _groups(groups: Sequence[dict[str, Any]], shapes: Shapes, where: str) -> lis
     return named
 
 
-def _num_updates(inner: dict[str, Any]) -> int:
-    steps = [group["step"] for group in inner["param_groups"] if "step" in group]
-    steps += [state["step"] for state in inner.get("state", {}).values() if "step" in state]
+def num_updates(optimizer: dict[str, Any]) -> int:
+    """How many updates an optimizer has made, from its own file or from that which is common to all ranks."""
+    inner = optimizer.get("optimizer", optimizer)
+    state = inner.get("state", {})
+    steps = [group["step"] for group in inner.get("param_groups", ()) if "step" in group]
+    steps += [entry["step"] for entry in state.values() if isinstance(entry, dict) and "step" in entry]
+    steps += [state["common_step"]] if "common_step" in state else []
     return int(steps[0]) if steps else 0
 
 

@@ -187,7 +187,7 @@ def test_other_versions_and_damage_are_named(tmp_path):
     assert open_checkpoint(source / "iter_0000003").meta["iteration"] == 3
     path = source / "iter_0000003" / "mp_rank_01" / "model_optim_rng.pt"
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(CheckpointError, match="mp_rank_01/model_optim_rng.pt must be a file of torch.save"):
+    with pytest.raises(CheckpointError, match="mp_rank_01/model_optim_rng.pt must hold what torch.save writes"):
         open_checkpoint(source / "iter_0000003")
     path.unlink()
     with pytest.raises(CheckpointError, match="2 x 1 ranks must have all their files; missing: .*mp_rank_01"):
