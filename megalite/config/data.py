@@ -23,15 +23,26 @@ class DataConfig:
     num_workers: int = 2
     """Threads that read samples ahead; 0: read when needed. Never changes the samples."""
     tokenizer_type: str | None = None
-    """A file of megalite/data/tokenizers/. HuggingFaceTokenizer: a tokenizer.json (--tokenizer-model). GPT2BPETokenizer: --vocab-file and --merge-file.
-    NullTokenizer: the tokens are integers (--vocab-size). Default: the one whose files are given, else what is recorded
-    beside the data."""
+    """A file of megalite/data/tokenizers/. HuggingFaceTokenizer, SentencePieceTokenizer (also GPTSentencePieceTokenizer,
+    Llama2Tokenizer), TikTokenizer: a file (--tokenizer-model). GPT2BPETokenizer: --vocab-file and --merge-file.
+    BertWordPieceLowerCase, BertWordPieceCase: --vocab-file. NullTokenizer: the tokens are integers (--vocab-size). Default:
+    HuggingFaceTokenizer or GPT2BPETokenizer where their files are given, else what is recorded beside the data."""
     tokenizer_model: str | None = None
-    """A tokenizer.json, or the directory that holds it."""
+    """A tokenizer.json or the directory that holds it; a SentencePiece .model; a tiktoken file (.tiktoken or .json)."""
     vocab_file: str | None = None
-    """vocab.json of a GPT-2 tokenizer."""
+    """vocab.json of a GPT-2 tokenizer; vocab.txt of a BERT tokenizer."""
     merge_file: str | None = None
     """merges.txt of a GPT-2 tokenizer."""
+    eod_token: str | None = None
+    """Text of the end-of-document token. Default: what the tokenizer's own files call its end-of-sequence token. (Not a
+    flag of Megatron-LM.)"""
+    vocab_extra_ids: int = 0
+    """Sentinel tokens (<extra_id_0> and so on) to add after a BERT or SentencePiece vocabulary."""
+    tiktoken_pattern: str | None = None
+    """How a TikTokenizer splits text: v1 or v2 (of a .json without a pattern; default: v2), or the encoding that a .tiktoken
+    file holds (default: by the file's name)."""
+    tiktoken_num_special_tokens: int = 1000
+    """Ids that a TikTokenizer's .json sets aside in front of its vocabulary."""
     reset_position_ids: bool = False
     """Positions start at 0 after each end-of-document token."""
     reset_attention_mask: bool = False

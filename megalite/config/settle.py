@@ -72,17 +72,42 @@ IDLE: tuple[tuple[str, Callable[[Config], object], str], ...] = (
         "log_memory_to_tensorboard",
     ),
     (
-        "with --tokenizer-type HuggingFaceTokenizer",
-        lambda config: config.data.tokenizer_kind == "HuggingFaceTokenizer",
+        "with --tokenizer-type HuggingFaceTokenizer, SentencePieceTokenizer or TikTokenizer",
+        lambda config: _tokenizer_is(config, "HuggingFace", "SentencePiece", "Llama2", "TikTokenizer"),
         "tokenizer_model",
     ),
     (
+        "with --tokenizer-type GPT2BPETokenizer, BertWordPieceLowerCase or BertWordPieceCase",
+        lambda config: _tokenizer_is(config, "GPT2BPE", "BertWordPiece"),
+        "vocab_file",
+    ),
+    (
         "with --tokenizer-type GPT2BPETokenizer",
-        lambda config: config.data.tokenizer_kind == "GPT2BPETokenizer",
-        "vocab_file merge_file",
+        lambda config: _tokenizer_is(config, "GPT2BPE"),
+        "merge_file",
+    ),
+    (
+        "with --tokenizer-type SentencePieceTokenizer, BertWordPieceLowerCase or BertWordPieceCase",
+        lambda config: _tokenizer_is(config, "SentencePiece", "Llama2", "BertWordPiece"),
+        "vocab_extra_ids",
+    ),
+    (
+        "with --tokenizer-type TikTokenizer",
+        lambda config: _tokenizer_is(config, "TikTokenizer"),
+        "tiktoken_pattern tiktoken_num_special_tokens",
+    ),
+    (
+        "with --tokenizer-type or a tokenizer's files",
+        lambda config: config.data.tokenizer_kind is not None,
+        "eod_token",
     ),
 )
 """When fields have an effect, the test of that, and the fields."""
+
+
+def _tokenizer_is(config: Config, *families: str) -> bool:
+    """Whether the name of the tokenizer's type contains one of ``families``."""
+    return any(family in (config.data.tokenizer_kind or "") for family in families)
 
 
 def idle(config: Config) -> list[str]:

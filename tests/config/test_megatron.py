@@ -134,8 +134,8 @@ def test_accepted_flags_are_mentioned_once_each(notices):
         (["--dataloader-type", "cyclic"], "--dataloader-type must be single, because samples come in one order"),
         (["--zero-stage", "3"], "--zero-stage must be 0 or 1 here; given 3."),
         (
-            ["--tokenizer-type", "Llama2Tokenizer"],
-            "--tokenizer-type Llama2Tokenizer cannot be honoured. Convert the tokenizer to a tokenizer.json",
+            ["--tokenizer-type", "SFTTokenizer"],
+            "--tokenizer-type SFTTokenizer cannot be honoured. Conversations are not part of megalite",
         ),
         (
             ["--no-pipeline-parallel", "--pipeline-model-parallel-size", "2"],

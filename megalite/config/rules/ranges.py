@@ -24,8 +24,8 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     (
         "at least 0",
         lambda value: value >= 0,
-        "eval_iters num_workers init_method_std lr min_lr lr_warmup_iters lr_warmup_samples lr_warmup_init "
-        "weight_decay start_weight_decay end_weight_decay clip_grad",
+        "eval_iters num_workers vocab_extra_ids tiktoken_num_special_tokens init_method_std lr min_lr lr_warmup_iters "
+        "lr_warmup_samples lr_warmup_init weight_decay start_weight_decay end_weight_decay clip_grad",
     ),
     (
         "above 0",

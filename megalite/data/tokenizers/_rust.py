@@ -4,6 +4,7 @@ from typing import Sequence
 
 import tokenizers
 
+from megalite.data.tokenizers._base import SpecialTokens
 from megalite.errors import TokenizerError
 
 
@@ -25,6 +26,7 @@ class RustTokenizer:
         self.fingerprint = fingerprint
         self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         self.eod: int | None = None
+        self.special = SpecialTokens()
 
     def token_id(self, token: str) -> int | None:
         """Id of the token with this text, or None."""

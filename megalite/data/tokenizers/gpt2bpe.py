@@ -7,7 +7,15 @@ makes a document border.
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from megalite.data.tokenizers._base import Tokenizer, TokenizerOptions, fingerprint, read_json, require_file
+from megalite.data.tokenizers._base import (
+    SpecialTokens,
+    Tokenizer,
+    TokenizerOptions,
+    find_eod,
+    fingerprint,
+    read_json,
+    require_file,
+)
 from megalite.data.tokenizers._rust import RustTokenizer
 from megalite.errors import TokenizerError
 
@@ -33,12 +41,7 @@ def build(options: TokenizerOptions) -> Tokenizer:
     merges = merge_file.read_text(encoding="utf-8").split("\n")
     identity = fingerprint([vocab, [merge for merge in merges if merge and not merge.startswith("#version")]])
     tokenizer = RustTokenizer(backend, "GPT2BPETokenizer", identity)
-    tokenizer.eod = _find_eod(tokenizer, options.eod_token)
+    end_of_text = tokenizer.token_id("<|endoftext|>")
+    tokenizer.eod = find_eod(tokenizer.token_id, options.eod_token, end_of_text, vocab_file)
+    tokenizer.special = SpecialTokens(bos=end_of_text, eos=end_of_text, unk=end_of_text)
     return tokenizer
-
-
-def _find_eod(tokenizer: RustTokenizer, eod_token: str | None) -> int | None:
-    eod = tokenizer.token_id(eod_token or "<|endoftext|>")
-    if eod_token is not None and eod is None:
-        raise TokenizerError(f"--eod-token must be a token of --vocab-file; given {eod_token!r}, which is not one.")
-    return eod

@@ -5,13 +5,22 @@ that the tokenizer puts around each text (``<s>``, ``[CLS]``) are kept, both as 
 """
 
 from pathlib import Path
+from typing import Iterator
 
 import tokenizers
 
-from megalite.data.tokenizers._base import Tokenizer, TokenizerOptions, fingerprint, read_json
+from megalite.data.tokenizers._base import (
+    SpecialTokens,
+    Tokenizer,
+    TokenizerOptions,
+    find_sentinels,
+    fingerprint,
+    read_json,
+)
 from megalite.data.tokenizers._rust import RustTokenizer
 from megalite.errors import TokenizerError
 
+ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
 # What the end-of-document token is called when no file beside tokenizer.json says it.
 EOD_CANDIDATES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
 
@@ -27,6 +36,7 @@ def build(options: TokenizerOptions) -> Tokenizer:
     add_special_tokens = not options.tokenizer_hf_no_include_special_tokens
     tokenizer = RustTokenizer(backend, "HuggingFaceTokenizer", fingerprint(identity), add_special_tokens)
     tokenizer.eod = _find_eod(tokenizer, path, options.eod_token)
+    tokenizer.special = _special_tokens(tokenizer, path)
     return tokenizer
 
 
@@ -62,15 +72,31 @@ def _find_eod(tokenizer: RustTokenizer, path: Path, eod_token: str | None) -> in
 def _declared_eod(path: Path) -> tuple[str, str | None]:
     """File and text of the end-of-sequence token that the files beside ``tokenizer.json`` declare.
 
-    A tokenizer without one, such as BERT's, ends a text with its separator. Files beside a ``tokenizer.json`` of any
-    other name belong to some other tokenizer.
+    A tokenizer without one, such as BERT's, ends a text with its separator.
     """
-    if path.name == "tokenizer.json":
-        for name in ("tokenizer_config.json", "special_tokens_map.json"):
-            declared = read_json(path.with_name(name)) if path.with_name(name).is_file() else {}
-            for key in ("eos_token", "sep_token"):
-                token = declared.get(key)
-                token = token.get("content") if isinstance(token, dict) else token
-                if token is not None:
-                    return str(path.with_name(name)), token
+    for file, declared in _declarations(path):
+        for role in ("eos", "sep"):
+            if role in declared:
+                return str(file), declared[role]
     return "", None
+
+
+def _declarations(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Each file beside ``tokenizer.json`` that says which token has which role, and what it says.
+
+    Files beside a ``tokenizer.json`` of any other name belong to some other tokenizer.
+    """
+    names = ("tokenizer_config.json", "special_tokens_map.json") if path.name == "tokenizer.json" else ()
+    for file in map(path.with_name, names):
+        content = read_json(file) if file.is_file() else {}
+        tokens = {role: content.get(f"{role}_token") for role in ROLES}
+        texts = {role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()}
+        yield file, {role: text for role, text in texts.items() if text is not None}
+
+
+def _special_tokens(tokenizer: RustTokenizer, path: Path) -> SpecialTokens:
+    texts: dict[str, str] = {}
+    for _, declared in _declarations(path):
+        texts = declared | texts  # the first file that declares a role decides
+    ids = {role: tokenizer.token_id(text) for role, text in texts.items()}
+    return SpecialTokens(**ids, sentinels=find_sentinels(tokenizer.token_id))

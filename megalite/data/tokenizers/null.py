@@ -6,7 +6,7 @@ end-of-document token, so that the vocabulary has N+1 entries, as in Megatron-LM
 
 from typing import Sequence
 
-from megalite.data.tokenizers._base import Tokenizer, TokenizerOptions, fingerprint
+from megalite.data.tokenizers._base import SpecialTokens, Tokenizer, TokenizerOptions, fingerprint
 from megalite.errors import TokenizerError
 
 
@@ -15,6 +15,7 @@ class NullTokenizer:
 
     def __init__(self, vocab_size: int):
         self.eod: int | None = vocab_size
+        self.special = SpecialTokens(eos=vocab_size)
         self.vocab_size = vocab_size + 1
         self.fingerprint = fingerprint(["NullTokenizer", vocab_size])
 

@@ -10,13 +10,13 @@ from megalite.errors import ConfigError, TokenizerError
 
 
 def test_no_type_is_an_error_that_lists_the_types():
-    with pytest.raises(TokenizerError, match="--tokenizer-type must say.*gpt2bpe, huggingface, null"):
+    with pytest.raises(TokenizerError, match="--tokenizer-type must say.*gpt2bpe,.*huggingface,.*null,.*tik"):
         build_tokenizer(TokenizerOptions())
 
 
 def test_an_unknown_type_is_an_error_that_lists_the_types():
-    with pytest.raises(ConfigError, match="--tokenizer-type must name .*'sentencepiece'.*gpt2bpe, huggingface, null"):
-        build_tokenizer(TokenizerOptions(tokenizer_type="SentencePieceTokenizer"))
+    with pytest.raises(ConfigError, match="--tokenizer-type must name .*'syllable'.*gpt2bpe,.*huggingface"):
+        build_tokenizer(TokenizerOptions(tokenizer_type="SyllableTokenizer"))
 
 
 def test_a_new_file_is_a_new_type(tmp_path, monkeypatch):
@@ -38,7 +38,14 @@ def test_a_new_file_is_a_new_type(tmp_path, monkeypatch):
 
 
 def test_the_options_of_a_training_run():
-    data = DataConfig(tokenizer_type="GPT2BPETokenizer", tokenizer_model="m", vocab_file="v", merge_file="f")
-    assert TokenizerOptions.from_config(data, 7) == TokenizerOptions(
-        tokenizer_type="GPT2BPETokenizer", tokenizer_model="m", vocab_file="v", merge_file="f", vocab_size=7
-    )
+    fields = {
+        "tokenizer_type": "GPT2BPETokenizer",
+        "tokenizer_model": "m",
+        "vocab_file": "v",
+        "merge_file": "f",
+        "eod_token": "e",
+        "vocab_extra_ids": 3,
+        "tiktoken_pattern": "v1",
+        "tiktoken_num_special_tokens": 8,
+    }
+    assert TokenizerOptions.from_config(DataConfig(**fields), 7) == TokenizerOptions(**fields, vocab_size=7)

@@ -1,0 +1,8 @@
+"""``--tokenizer-type BertWordPieceCase``: BERT's WordPiece from a ``vocab.txt``; keeps case and accents."""
+
+from megalite.data.tokenizers._base import Tokenizer, TokenizerOptions
+from megalite.data.tokenizers._wordpiece import build_wordpiece
+
+
+def build(options: TokenizerOptions) -> Tokenizer:
+    return build_wordpiece(options, lowercase=False)
