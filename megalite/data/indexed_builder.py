@@ -1,23 +1,36 @@
-"""Writing a corpus: tokens go to disk as they come, a few bytes per document stay in memory.
+"""Writing a corpus: everything goes to disk as it comes, so that memory does not grow with the corpus.
 
 Nothing that looks like a corpus exists before :meth:`IndexedDatasetBuilder.finalize`: tokens go to
-``PREFIX.bin.partial``, which also serves as the lock against a second writer, and gets its name at the very end. An
-interrupted run leaves the partial file, which the next one overwrites.
+``PREFIX.bin.partial``, which also serves as the lock against a second writer, and gets its name at the very end; the
+index grows in ``PREFIX.lengths.partial``, ``PREFIX.documents.partial`` and, of multimodal corpora, ``PREFIX.modes.partial``.
+An interrupted run leaves the partial files, which the next one overwrites, or continues from a :class:`Mark`.
 """
 
 import dataclasses
 import os
 import shutil
-from array import array
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, BinaryIO, Sequence
 
 import numpy as np
 
-from megalite.data.indexed import DTYPES, Header, IndexedDataset, bin_path, idx_path, pointers
+from megalite.data.indexed import DTYPES, Header, IndexedDataset, bin_path, idx_path
 from megalite.data.locks import open_locked
 from megalite.data.sidecar import Sidecar, sidecar_path, write_sidecar
+from megalite.data.spool import cut_to, open_spool
 from megalite.errors import DataError
+
+_COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How much of a corpus was written at some moment, between two documents."""
+
+    num_tokens: int
+    num_sequences: int
+    num_documents: int
 
 
 class IndexedDatasetBuilder:
@@ -25,9 +38,12 @@ class IndexedDatasetBuilder:
 
     A document is a run of sequences: ``add_item`` adds a sequence to the open document and ``end_document`` closes
     it; ``add_document`` does both. ``dtype`` is one of the format's, usually ``indexed.optimal_dtype(vocab_size)``.
+    ``resume`` continues the partial files of a builder of the same arguments from what :meth:`sync` returned there.
     """
 
-    def __init__(self, prefix: str | os.PathLike[str], dtype: Any, multimodal: bool = False):
+    def __init__(
+        self, prefix: str | os.PathLike[str], dtype: Any, multimodal: bool = False, resume: Mark | None = None
+    ):
         self.prefix = os.fspath(prefix)
         self.dtype = np.dtype(dtype).newbyteorder("<")
         if self.dtype not in DTYPES.values():
@@ -35,9 +51,6 @@ class IndexedDatasetBuilder:
                 f"the dtype of a corpus must be one of {', '.join(d.name for d in DTYPES.values())}; "
                 f"given {np.dtype(dtype).name}."
             )
-        self._lengths = array("i")
-        self._document_indices = array("q", [0])
-        self._modes = array("b") if multimodal else None
         self._partial = bin_path(self.prefix) + ".partial"
         Path(self.prefix).parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -47,12 +60,18 @@ class IndexedDatasetBuilder:
                 f"{self._partial} must have one writer; another process is writing it: let that one end, or choose "
                 "another prefix."
             ) from error
-        os.ftruncate(descriptor, 0)
-        self._file = os.fdopen(descriptor, "wb", buffering=1 << 20)
+        start = resume or Mark(0, 0, 0)
+        self._num_sequences, self._num_documents = start.num_sequences, start.num_documents
+        self._open_document = False
+        file = os.fdopen(descriptor, "r+b", buffering=_COPY_BYTES)
+        self._file = cut_to(file, start.num_tokens * self.dtype.itemsize, self._partial)
+        self._lengths = open_spool(f"{self.prefix}.lengths.partial", 4 * start.num_sequences)
+        self._document_indices = open_spool(f"{self.prefix}.documents.partial", 8 * start.num_documents)
+        self._modes = open_spool(f"{self.prefix}.modes.partial", start.num_sequences) if multimodal else None
 
     @property
     def num_documents(self) -> int:
-        return len(self._document_indices) - 1
+        return self._num_documents
 
     @property
     def num_tokens(self) -> int:
@@ -65,7 +84,9 @@ class IndexedDatasetBuilder:
 
     def end_document(self) -> None:
         """Close the open document, which may hold no sequence at all."""
-        self._document_indices.append(len(self._lengths))
+        self._document_indices.write(self._num_sequences.to_bytes(8, "little"))
+        self._num_documents += 1
+        self._open_document = False
 
     def add_document(self, tokens: Any, lengths: Sequence[int], modes: Sequence[int] | None = None) -> None:
         """Add a document of ``len(lengths)`` sequences whose ids are ``tokens``, one sequence after another."""
@@ -88,11 +109,9 @@ class IndexedDatasetBuilder:
                 f"of {len(document_sequences)} documents to all sequences."
             )
         assert self._modes is None, "the sequences of a multimodal corpus have modes: use add_document"
-        assert self._document_indices[-1] == len(self._lengths), "the open document must be ended first"
+        assert not self._open_document, "the open document must be ended first"
         self._write(tokens)
-        starts = len(self._lengths) + np.cumsum(document_sequences, dtype=np.int64)
-        self._lengths.frombytes(lengths.astype("=i4").tobytes())
-        self._document_indices.frombytes(starts.astype("=i8").tobytes())
+        self._append_index(lengths, np.cumsum(document_sequences, dtype=np.int64))
 
     def add_index(self, prefix: str | os.PathLike[str]) -> None:
         """Append the whole corpus ``prefix``."""
@@ -107,19 +126,26 @@ class IndexedDatasetBuilder:
                 f"corpora of one merge must all be multimodal or none: {other.prefix} differs from {self.prefix}."
             )
         other.validate()
-        self._document_indices.frombytes((other.document_indices[1:] + len(self._lengths)).astype("=i8").tobytes())
-        self._lengths.frombytes(other.sequence_lengths.astype("=i4").tobytes())
+        self._append_index(other.sequence_lengths, other.document_indices[1:])
         if self._modes is not None:
-            self._modes.frombytes(other.sequence_modes.tobytes())
+            self._modes.write(other.sequence_modes.tobytes())
         with open(bin_path(other.prefix), "rb") as source:
             shutil.copyfileobj(source, self._file, 1 << 24)
+
+    def sync(self) -> Mark:
+        """Bring all to the disk, so that a builder can continue from here whatever happens to this one."""
+        assert not self._open_document, "a document that is still open cannot be continued"
+        for file in self._files():
+            file.flush()
+            os.fsync(file.fileno())
+        return Mark(self.num_tokens, self._num_sequences, self._num_documents)
 
     def finalize(self, sidecar: Sidecar | None = None) -> None:
         """Close an open document, write the index and give the files their names: the corpus exists from here on.
 
         ``sidecar`` says which tokenizer made the ids; its counts are filled in here.
         """
-        if self._document_indices[-1] != len(self._lengths):
+        if self._open_document:
             self.end_document()
         index = idx_path(self.prefix) + ".partial"
         self._write_index(index)
@@ -133,14 +159,21 @@ class IndexedDatasetBuilder:
         if sidecar is not None:
             counts = {"num_documents": self.num_documents, "num_tokens": self.num_tokens}
             write_sidecar(self.prefix, dataclasses.replace(sidecar, **counts))
+        self._remove_spools()
         os.replace(self._partial, bin_path(self.prefix))
-        self._file.close()
+        self.suspend()
+
+    def suspend(self) -> None:
+        """Close the files and leave them, for a builder that continues them from a mark."""
+        for file in self._files():
+            file.close()
 
     def abort(self) -> None:
-        """Drop what was written."""
+        """Drop what was written, unless it is finalized or suspended."""
         if not self._file.closed:
+            self._remove_spools()
             Path(self._partial).unlink(missing_ok=True)
-            self._file.close()
+            self.suspend()
 
     def __enter__(self) -> "IndexedDatasetBuilder":
         return self
@@ -148,10 +181,29 @@ class IndexedDatasetBuilder:
     def __exit__(self, *exception: Any) -> None:
         self.abort()
 
+    def _files(self) -> list[BinaryIO]:
+        return [self._file, *self._spools()]
+
+    def _spools(self) -> list[BinaryIO]:
+        return [file for file in (self._lengths, self._document_indices, self._modes) if file is not None]
+
+    def _remove_spools(self) -> None:
+        for file in self._spools():
+            Path(file.name).unlink(missing_ok=True)
+
     def _append(self, length: int, mode: int) -> None:
-        self._lengths.append(length)
+        self._lengths.write(length.to_bytes(4, "little"))
         if self._modes is not None:
-            self._modes.append(mode)
+            self._modes.write(mode.to_bytes(1, "little", signed=True))
+        self._num_sequences += 1
+        self._open_document = True
+
+    def _append_index(self, lengths: np.ndarray, document_ends: np.ndarray) -> None:
+        """Add sequences, and documents that end behind so many of them."""
+        self._lengths.write(lengths.astype("<i4").tobytes())
+        self._document_indices.write((document_ends + self._num_sequences).astype("<i8").tobytes())
+        self._num_sequences += len(lengths)
+        self._num_documents += len(document_ends)
 
     def _write(self, tokens: Any) -> None:
         if not len(tokens):
@@ -170,12 +222,31 @@ class IndexedDatasetBuilder:
         self._file.write(ids.astype(self.dtype).tobytes())
 
     def _write_index(self, path: str) -> None:
-        lengths = np.frombuffer(self._lengths, np.int32)
-        with open(path, "wb") as file:
-            file.write(Header(self.dtype, len(lengths), len(self._document_indices)).pack())
-            file.write(lengths.astype("<i4").tobytes())
-            file.write(pointers(lengths, self.dtype.itemsize).astype("<i8").tobytes())
-            file.write(np.frombuffer(self._document_indices, np.int64).astype("<i8").tobytes())
-            file.write((self._modes or array("b")).tobytes())
+        for file in self._spools():
             file.flush()
-            os.fsync(file.fileno())
+        with open(path, "wb") as index:
+            index.write(Header(self.dtype, self._num_sequences, self._num_documents + 1).pack())
+            _copy(self._lengths, index)
+            _write_pointers(self._lengths, self.dtype.itemsize, index)
+            index.write(bytes(8))  # the first document starts at sequence 0
+            _copy(self._document_indices, index)
+            if self._modes is not None:
+                _copy(self._modes, index)
+            index.flush()
+            os.fsync(index.fileno())
+
+
+def _copy(spool: BinaryIO, target: BinaryIO) -> None:
+    spool.seek(0)
+    shutil.copyfileobj(spool, target, _COPY_BYTES)
+
+
+def _write_pointers(lengths: BinaryIO, itemsize: int, target: BinaryIO) -> None:
+    """Byte offset of each sequence, from the spool of their lengths, a part at a time."""
+    lengths.seek(0)
+    start = 0
+    while part := lengths.read(_COPY_BYTES):
+        sizes = np.frombuffer(part, "<i4").astype(np.int64) * itemsize
+        ends = start + np.cumsum(sizes)
+        target.write((ends - sizes).astype("<i8").tobytes())
+        start = int(ends[-1])
