@@ -72,7 +72,7 @@ def half_done(tmp_path):
     process = subprocess.Popen(command(tmp_path / "pipe", tmp_path / "out"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     feeder = threading.Thread(target=feed, args=(tmp_path / "pipe",), daemon=True)
     feeder.start()
-    partial = tmp_path / "out_text_document.bin.partial"
+    partial = tmp_path / "out_text_document.lengths.partial"
     wait_until(lambda: partial.exists() and partial.stat().st_size > 0)
     yield process
     process.kill()
@@ -87,7 +87,8 @@ def test_an_interrupted_run_leaves_nothing_that_looks_whole_and_no_process(tmp_p
     assert half_done.wait(60) == status
     wait_until(lambda: not any(map(running, workers)))
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == (["out_text_document.bin.partial", "pipe"] if ending == signal.SIGKILL else ["pipe"])
+    partial = [f"out_text_document.{kind}.partial" for kind in ("bin", "documents", "lengths")]
+    assert left == ([*partial, "pipe"] if ending == signal.SIGKILL else ["pipe"])
     (tmp_path / "x.jsonl").write_text('{"text": "5"}\n')
     subprocess.run(command(tmp_path / "x.jsonl", tmp_path / "out"), check=True, capture_output=True)
     assert [tokens.tolist() for tokens in IndexedDataset(tmp_path / "out_text_document")] == [[5]]

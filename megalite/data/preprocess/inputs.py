@@ -1,22 +1,23 @@
-"""The files that ``--input`` names, read as blocks of whole lines.
+"""The files that ``--input`` names, and those that hold lines, read one after another as blocks of whole lines.
 
 Blocks are cut from raw bytes and at ``\n`` only, so no block border falls into a UTF-8 character or into ``\r\n``, and
 other line separators of Unicode (U+2028) are ordinary text.
 """
 
-import gzip
-import zlib
+import glob
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Iterable, Iterator, Sequence
 
+from megalite.data.preprocess.streams import STDIN, open_stored, pieces, whole_lines
 from megalite.errors import DataError
 from megalite.log import logger
 
-JSON_SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
-BLOCK_BYTES = 1 << 18  # small enough that all workers end at about the same time, large enough to hide a message's cost
-_BOM = b"\xef\xbb\xbf"
-_GZIP_MAGIC = b"\x1f\x8b"
+COMPRESSED = ("", ".gz", ".zst")
+JSON_SUFFIXES = tuple(f"{kind}{packed}" for packed in COMPRESSED for kind in (".jsonl", ".json"))
+TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in COMPRESSED)
+PARQUET_SUFFIXES = (".parquet",)
+BLOCK_BYTES = 1 << 20  # small enough that all workers end at about the same time, large enough to hide a message's cost
 
 
 @dataclass(frozen=True)
@@ -40,16 +41,31 @@ class Block:
 
 
 def find_inputs(paths: Sequence[str], suffixes: Sequence[str] = JSON_SUFFIXES) -> list[Path]:
-    """The files that ``paths`` name, in their order; a directory stands for its files of ``suffixes``, sorted by path.
+    """The files that ``paths`` name, in their order. A directory stands for its files of ``suffixes``, a pattern such as
+    ``data/*.jsonl`` for the files that it matches, both sorted by path; ``-`` is standard input.
 
-    Raises DataError for a path that does not exist and for a directory without such a file.
+    Raises DataError for a path that does not exist, and for a directory or pattern without a fitting file.
     """
     files: list[Path] = []
     for path in map(Path, paths):
-        if not path.exists():
-            raise DataError(f"--input must name existing files or directories; given {str(path)!r}, which does not exist.")
-        files += _in_directory(path, suffixes) if path.is_dir() else [path]
+        if path.is_dir():
+            files += _in_directory(path, suffixes)
+        elif path == STDIN or path.exists():
+            files.append(path)
+        else:
+            files += _matching(path)
+    if files.count(STDIN) > 1:
+        raise DataError(f"--input can read standard input once; '-' is given {files.count(STDIN)} times.")
     return files
+
+
+def _matching(pattern: Path) -> list[Path]:
+    matches = sorted(path for path in map(Path, glob.glob(str(pattern), recursive=True)) if path.is_file())
+    if not matches and glob.has_magic(str(pattern)):
+        raise DataError(f"--input patterns must match files; {str(pattern)!r} matches none.")
+    if not matches:
+        raise DataError(f"--input must name existing files or directories; given {str(pattern)!r}, which does not exist.")
+    return matches
 
 
 def _in_directory(directory: Path, suffixes: Sequence[str]) -> list[Path]:
@@ -71,15 +87,15 @@ def _describes_corpus(path: Path) -> bool:
 
 
 def read_blocks(files: Iterable[Path], block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """The content of ``files``, gzip-compressed or not, as blocks of about ``block_bytes``; a longer line is one block.
+    """The content of ``files``, compressed or not, as blocks of about ``block_bytes``; a longer line is one block.
 
     Raises DataError when compressed data is damaged or cut short.
     """
     position = 0
     for path in files:
-        with open(path, "rb", buffering=1 << 20) as stored:
+        with open_stored(path) as stored:
             first_line = 1
-            for data in _whole_lines(_uncompressed(path, stored, block_bytes)):
+            for data in whole_lines(pieces(path, stored, block_bytes)):
                 yield Block(str(path), first_line, data, position + _tell(stored))
                 first_line += data.count(b"\n")
             position += _tell(stored)
@@ -87,32 +103,3 @@ def read_blocks(files: Iterable[Path], block_bytes: int = BLOCK_BYTES) -> Iterat
 
 def _tell(file: BinaryIO) -> int:
     return file.tell() if file.seekable() else 0
-
-
-def _uncompressed(path: Path, stored: BinaryIO, size: int) -> Iterator[bytes]:
-    """Pieces of at most ``size`` bytes, without the byte-order mark that some editors write first."""
-    # The content decides, not the name: what is called .gz may have been unpacked on its way, and the reverse.
-    compressed = stored.peek(2)[:2] == _GZIP_MAGIC
-    stream = gzip.GzipFile(fileobj=stored) if compressed else stored
-    num_bytes = 0
-    try:
-        while piece := stream.read(size):
-            yield piece.removeprefix(_BOM) if num_bytes == 0 else piece
-            num_bytes += len(piece)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(
-            f"{path} must be whole gzip data; after {num_bytes} bytes of text: {error}. Fetch or compress the file again."
-        ) from None
-
-
-def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    unfinished: list[bytes] = []  # joined once, so that a line of many pieces costs linear time
-    for piece in pieces:
-        end = piece.rfind(b"\n") + 1
-        if end:
-            yield b"".join((*unfinished, piece[:end]))
-            unfinished = []
-        unfinished.append(piece[end:])
-    rest = b"".join(unfinished)
-    if rest:
-        yield rest

@@ -1,9 +1,9 @@
-"""Blocks through worker processes, results in the order of the blocks.
+"""Chunks through worker processes, results in the order of the chunks.
 
 Why processes of one thread each, and not the threads that the `tokenizers` library offers: on two cores both encode at
 the same rate, nearly that of the bare library (benchmarks/preprocess.py), but Python's part of the work, JSON and lists
 of ids, takes about 6 % of the time and holds the interpreter lock, so the threads of one process would stop scaling at
-some sixteen cores. The library also encodes fastest in small batches, which leave nothing to share out among threads.
+some sixteen cores. With gigatoken, Python's part is more than half.
 
 Workers are started fresh ("spawn"), never forked: in the fork of a process whose Rust threads have run, the first batch
 would wait for ever.
@@ -18,26 +18,26 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Iterable, Iterator
 
-from megalite.data.preprocess.encode import EncodedBlock, EncodeSettings, encode_block
-from megalite.data.preprocess.inputs import Block
+from megalite.data.preprocess.chunks import Chunk
+from megalite.data.preprocess.encode import EncodedChunk, EncodeSettings, encode_chunk
 from megalite.errors import DistributedError
 
-BLOCKS_PER_WORKER = 3  # in flight: one at work, one waiting for the worker, one waiting for its turn to be written
+CHUNKS_PER_WORKER = 3  # in flight: one at work, one waiting for the worker, one waiting for its turn to be written
 
 
-def encode_in_order(settings: EncodeSettings, blocks: Iterable[Block], num_workers: int) -> Iterator[EncodedBlock]:
-    """Encode ``blocks`` in ``num_workers`` processes; memory does not grow with their number.
+def encode_in_order(settings: EncodeSettings, chunks: Iterable[Chunk], num_workers: int) -> Iterator[EncodedChunk]:
+    """Encode ``chunks`` in ``num_workers`` processes; memory does not grow with their number.
 
-    An error of a worker is raised when the turn of its block comes, so the first fault of the corpus is reported
+    An error of a worker is raised when the turn of its chunk comes, so the first fault of the corpus is reported
     whatever the number of workers. Close the generator to stop early.
     """
     context = multiprocessing.get_context("spawn")
-    pending: deque[Future[EncodedBlock]] = deque()
+    pending: deque[Future[EncodedChunk]] = deque()
     pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker)
     try:
-        for block in blocks:
-            pending.append(pool.submit(encode_block, settings, block))
-            if len(pending) >= BLOCKS_PER_WORKER * num_workers:
+        for chunk in chunks:
+            pending.append(pool.submit(encode_chunk, settings, chunk))
+            if len(pending) >= CHUNKS_PER_WORKER * num_workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

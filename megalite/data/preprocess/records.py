@@ -1,4 +1,4 @@
-"""One line of JSONL to the texts it holds, or the reason why it holds none."""
+"""A line, a file or a row of the input to the texts it holds, or the reason why it holds none."""
 
 import json
 from typing import Any, Iterator, NamedTuple, Sequence
@@ -25,20 +25,58 @@ class InvalidRecord(Exception):
 
 
 def parse_records(block: Block, keys: Sequence[str]) -> Iterator[Record | InvalidRecord]:
-    """Each line of ``block`` that is not blank, as its texts or as the fault that it has."""
+    """Each line of ``block`` that is not blank, one JSON object each, as its texts or as the fault that it has."""
     for number, line in block.lines():
         try:
             record = _parse_object(number, line)
-            yield Record(number, [_texts(number, record, key) for key in keys])
+            # JSON can spell half of a surrogate pair ("\ud800"), which is no character and has no UTF-8 form.
+            yield Record(number, [_texts(number, record, key, check=b"\\u" in line) for key in keys])
         except InvalidRecord as fault:
             yield fault
 
 
+def line_records(block: Block) -> Iterator[Record | InvalidRecord]:
+    """Each line of ``block`` that is not blank, without its line break, as a text."""
+    for number, line in block.lines():
+        try:
+            yield Record(number, [[_decode(number, line.removesuffix(b"\r"))]])
+        except InvalidRecord as fault:
+            yield fault
+
+
+def text_record(data: bytes) -> Record | InvalidRecord:
+    """All of ``data`` as one text, byte for byte."""
+    try:
+        return Record(1, [[data.decode("utf-8")]])
+    except UnicodeDecodeError as error:
+        line_start = data.rfind(b"\n", 0, error.start) + 1
+        return _invalid_utf8(data.count(b"\n", 0, error.start) + 1, data[error.start], error.start - line_start)
+
+
+def row_record(number: int, values: Sequence[Any], keys: Sequence[str]) -> Record | InvalidRecord:
+    """One row of a table, whose ``values`` belong to ``keys``; a value of bytes is UTF-8."""
+    try:
+        decoded = [_decode(number, value) if isinstance(value, bytes) else value for value in values]
+        row = dict(zip(keys, decoded, strict=True))
+        return Record(number, [_texts(number, row, key, check=False) for key in keys])
+    except InvalidRecord as fault:
+        return fault
+
+
+def _decode(number: int, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _invalid_utf8(number, data[error.start], error.start) from None
+
+
+def _invalid_utf8(number: int, byte: int, place: int) -> InvalidRecord:
+    return InvalidRecord(number, "invalid UTF-8", f"byte 0x{byte:02x} at byte {place + 1} of the line")
+
+
 def _parse_object(number: int, line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise InvalidRecord(number, "invalid UTF-8", f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line")
+        record = json.loads(_decode(number, line))
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             raise InvalidRecord(number, "several values on one line", f"the second starts at column {error.colno}")
@@ -50,7 +88,8 @@ def _parse_object(number: int, line: bytes) -> dict[str, Any]:
     return record
 
 
-def _texts(number: int, record: dict[str, Any], key: str) -> list[str]:
+def _texts(number: int, record: dict[str, Any], key: str, check: bool) -> list[str]:
+    """The texts of ``key``, which are looked through for what is no character if ``check`` is set."""
     if key not in record:
         raise InvalidRecord(number, "missing key", f"there is no {key!r}, only {', '.join(map(repr, record)) or 'no key'}")
     value = record[key]
@@ -58,8 +97,7 @@ def _texts(number: int, record: dict[str, Any], key: str) -> list[str]:
     for text in texts:
         if not isinstance(text, str):
             raise InvalidRecord(number, "not text", f"{key!r} holds a {type(text).__name__}, not a string")
-        # JSON can spell half of a surrogate pair ("\ud800"), which is no character and has no UTF-8 form.
-        if not text.isascii():
+        if check and not text.isascii():
             _check_characters(number, key, text)
     return texts
 

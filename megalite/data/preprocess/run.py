@@ -1,33 +1,41 @@
 """Preprocessing from end to end: options in, corpora and a summary out."""
 
+import dataclasses
+import json
 import signal
 import sys
-from contextlib import ExitStack, closing
-from typing import Sequence
+from contextlib import closing
+from itertools import chain, islice
+from pathlib import Path
+from typing import Iterator, Sequence
 
 from megalite.data.indexed import optimal_dtype
-from megalite.data.indexed_builder import IndexedDatasetBuilder
-from megalite.data.preprocess.encode import EncodeSettings
-from megalite.data.preprocess.inputs import find_inputs, read_blocks
-from megalite.data.preprocess.options import PreprocessOptions, parse_options
+from megalite.data.preprocess.chunks import SUFFIXES, Chunk, check_keys, chunks
+from megalite.data.preprocess.encode import EncodedChunk, EncodeSettings, first_texts
+from megalite.data.preprocess.encoders import choose_backend
+from megalite.data.preprocess.inputs import find_inputs
+from megalite.data.preprocess.options import PreprocessOptions, check_options, parse_options
+from megalite.data.preprocess.output import Output
 from megalite.data.preprocess.pool import encode_in_order
-from megalite.data.preprocess.summary import ColumnSummary, Progress, Summary
+from megalite.data.preprocess.resume import Records, describe_task
+from megalite.data.preprocess.streams import stored_bytes
+from megalite.data.preprocess.summary import Progress, Summary
 from megalite.data.sidecar import Sidecar
 from megalite.data.tokenizers import Tokenizer, build_tokenizer
-from megalite.errors import ConfigError, DataError, TokenizerError
+from megalite.errors import DataError, TokenizerError
 from megalite.log import echo, logger, setup_logging
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Body of ``tools/preprocess_data.py``."""
     setup_logging()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C does, so that unfinished files are removed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C does, so that nothing is left half done
     preprocess(parse_options(sys.argv[1:] if arguments is None else arguments))
 
 
 def output_prefix(options: PreprocessOptions, key: str) -> str:
     """Prefix of the corpus of a JSON key, as Megatron-LM names it."""
-    return f"{options.output_prefix}_{key}_document"
+    return f"{options.output_prefix}_{key}_{'sentence' if options.split_sentences else 'document'}"
 
 
 def preprocess(options: PreprocessOptions) -> Summary:
@@ -35,37 +43,63 @@ def preprocess(options: PreprocessOptions) -> Summary:
 
     Raises a MegaliteError for an unusable flag, tokenizer or input, and for a corpus without a single token.
     """
-    _check_options(options)
+    check_options(options)
     tokenizer = build_tokenizer(options.tokenizer)
     if options.append_eod:
         _check_eod(tokenizer)
-    files = find_inputs(options.input)
-    summary = Summary({key: ColumnSummary() for key in options.json_keys})
-    progress = Progress(options.log_interval, sum(path.stat().st_size for path in files))
-    settings = EncodeSettings(options.tokenizer, options.json_keys, options.append_eod, options.skip_invalid)
-    with ExitStack() as stack:
-        dtype = optimal_dtype(tokenizer.vocab_size)
-        builders = [stack.enter_context(IndexedDatasetBuilder(output_prefix(options, key), dtype)) for key in options.json_keys]
-        for block in stack.enter_context(closing(encode_in_order(settings, read_blocks(files), options.workers))):
-            for builder, column in zip(builders, block.columns, strict=True):
-                builder.add_documents(column.tokens, column.sequence_lengths, column.document_sequences)
-            summary.add(block)
-            progress.update(summary, block.position)
-        _check_not_empty(options, summary)
-        for key, builder in zip(options.json_keys, builders, strict=True):
-            builder.finalize(_sidecar(options, tokenizer, summary, key))
-    summary.seconds = progress.seconds
-    _report(options, summary, dtype.name)
-    return summary
+    files = find_inputs(options.input, SUFFIXES[options.input_format])
+    check_keys(files, options.input_format, options.json_keys)
+    records = Records(options.output_prefix, describe_task(_deciding_flags(options), tokenizer.fingerprint, files))
+    prefixes = {key: output_prefix(options, key) for key in options.json_keys}
+    digests = f"{options.output_prefix}.digests.partial" if options.dedup else None
+    dtype = optimal_dtype(tokenizer.vocab_size)
+    with Output(prefixes, dtype, records, digests) as output:
+        _encode_all(options, tokenizer, files, output)
+        _check_not_empty(options, output.summary)
+        output.finalize(lambda key: _sidecar(options, tokenizer, output.summary, key))
+    _report(options, output.summary, dtype.name)
+    return output.summary
 
 
-def _check_options(options: PreprocessOptions) -> None:
-    if options.workers < 1:
-        raise ConfigError(f"--workers must be at least 1; given {options.workers}.")
-    if options.log_interval < 1:
-        raise ConfigError(f"--log-interval must be at least 1; given {options.log_interval}.")
-    if not options.json_keys or len(set(options.json_keys)) < len(options.json_keys):
-        raise ConfigError(f"--json-keys must be different keys, at least one; given {' '.join(options.json_keys)!r}.")
+def _encode_all(options: PreprocessOptions, tokenizer: Tokenizer, files: list[Path], output: Output) -> None:
+    progress = Progress(options.log_interval, sum(map(stored_bytes, files)), output.summary.seconds)
+    work = chunks(files, options.input_format, options.json_keys)
+    settings, work = _settings(options, tokenizer, work)
+    if output.continues:
+        logger.info("continuing an interrupted run after %d documents", output.summary.documents)
+    remaining = islice(work, output.chunks, None)
+    with closing(encode_in_order(settings, remaining, options.workers)) as encoded:
+        for chunk in encoded:
+            output.number_lines(chunk)
+            if not options.skip_invalid:
+                _check_valid(chunk)
+            output.write(chunk, progress.seconds)
+            progress.update(output.summary, chunk.position)
+    output.summary.seconds = progress.seconds
+
+
+def _settings(options: PreprocessOptions, tokenizer: Tokenizer, work: Iterator[Chunk]) -> tuple[EncodeSettings, Iterator[Chunk]]:
+    """What workers must know, the backend included, for which the first chunk is looked at; and all chunks again."""
+    first = list(islice(work, 1))
+    choice = choose_backend(options.tokenizer_backend, tokenizer, first_texts(first, options.json_keys))
+    logger.info("encoding with %s: %s", choice.backend, choice.reason)
+    sentences = "split with line breaks" if options.keep_newlines else "split"
+    settings = EncodeSettings(
+        options.tokenizer,
+        options.json_keys,
+        options.append_eod,
+        options.skip_invalid,
+        choice.backend,
+        sentences if options.split_sentences else "whole",
+        options.dedup,
+    )
+    return settings, chain(first, work)
+
+
+def _deciding_flags(options: PreprocessOptions) -> dict[str, object]:
+    """The flags that the corpora depend on."""
+    indifferent = ("workers", "log_interval", "tokenizer_backend", "summary_json", "input", "tokenizer")
+    return {name: value for name, value in dataclasses.asdict(options).items() if name not in indifferent}
 
 
 def _check_eod(tokenizer: Tokenizer) -> None:
@@ -78,6 +112,14 @@ def _check_eod(tokenizer: Tokenizer) -> None:
         logger.warning(
             "the tokenizer itself ends each text with its end-of-document token %d, and --append-eod adds a second one: "
             "leave it out, or pass --tokenizer-hf-no-include-special-tokens", tokenizer.eod,
+        )
+
+
+def _check_valid(chunk: EncodedChunk) -> None:
+    for reason, fault in chunk.skipped.items():
+        raise DataError(
+            f"{fault.path}:{fault.line}: {reason}: {fault.detail}. Each line must be one JSON object that holds the text (or "
+            "plain text, or a row): mend it, or pass --skip-invalid to leave such lines out and count them."
         )
 
 
@@ -107,3 +149,5 @@ def _report(options: PreprocessOptions, summary: Summary, dtype: str) -> None:
     for line in summary.skipped_text():
         logger.warning("%s", line)
     echo(f"{summary.seconds:.1f} s with {options.workers} workers: {summary.rates(summary.seconds)}")
+    if options.summary_json is not None:
+        Path(options.summary_json).write_text(json.dumps(summary.report(), indent=1) + "\n", encoding="utf-8")

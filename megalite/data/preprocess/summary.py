@@ -1,11 +1,13 @@
 """What a run of preprocessing wrote and left out: counts for the screen and for the file beside the corpus."""
 
+import dataclasses
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from megalite.data.preprocess.encode import Column, EncodedBlock, Skipped
+from megalite.data.preprocess.encode import Column, EncodedChunk, Skipped
 from megalite.log import progress
 
 
@@ -25,7 +27,7 @@ class ColumnSummary:
         self.sequences += len(column.sequence_lengths)
         self.tokens += len(column.tokens)
         self.empty += int(np.count_nonzero(column.document_sequences == 0))
-        self.text_bytes += column.text_bytes
+        self.text_bytes += int(column.text_bytes.sum())
         self.longest = max(self.longest, _longest_document(column))
 
     @property
@@ -53,15 +55,17 @@ class Summary:
 
     columns: dict[str, ColumnSummary]
     skipped: dict[str, Skipped] = field(default_factory=dict)
+    duplicates: int = 0
     input_bytes: int = 0
     seconds: float = 0.0
 
-    def add(self, block: EncodedBlock) -> None:
-        for column_summary, column in zip(self.columns.values(), block.columns, strict=True):
+    def add(self, chunk: EncodedChunk) -> None:
+        """Count a chunk whose lines have their numbers within the file."""
+        for column_summary, column in zip(self.columns.values(), chunk.columns, strict=True):
             column_summary.add(column)
-        for reason, skipped in block.skipped.items():
-            self.skipped.setdefault(reason, Skipped(0, skipped.first)).count += skipped.count
-        self.input_bytes += block.input_bytes
+        for reason, skipped in chunk.skipped.items():
+            self.skipped.setdefault(reason, dataclasses.replace(skipped, count=0)).count += skipped.count
+        self.input_bytes += chunk.num_bytes
 
     @property
     def documents(self) -> int:
@@ -79,9 +83,13 @@ class Summary:
         )
 
     def skipped_text(self) -> list[str]:
-        return [f"left out {skipped.count:,} lines, the first at {skipped.first}" for skipped in self.skipped.values()]
+        lines = [
+            f"left out {skipped.count:,} lines, the first at {skipped.path}:{skipped.line}: {reason}: {skipped.detail}"
+            for reason, skipped in self.skipped.items()
+        ]
+        return lines + [f"left out {self.duplicates:,} documents whose text came before"] * bool(self.duplicates)
 
-    def as_json(self, key: str) -> dict[str, object]:
+    def as_json(self, key: str) -> dict[str, Any]:
         """What is recorded beside the corpus of ``key``: nothing that depends on the machine or the number of workers."""
         column = self.columns[key]
         return {
@@ -92,17 +100,46 @@ class Summary:
             "text_bytes": column.text_bytes,
             "tokens_per_byte": round(column.tokens_per_byte, 6),
             "skipped_lines": {reason: skipped.count for reason, skipped in sorted(self.skipped.items())},
+            "duplicate_documents": self.duplicates,
         }
+
+    def report(self) -> dict[str, Any]:
+        """All counts and rates of the run, for ``--summary-json``."""
+        seconds = max(self.seconds, 1e-9)
+        counts = {key: {**vars(column), "tokens_per_byte": column.tokens_per_byte} for key, column in self.columns.items()}
+        return {
+            "corpora": counts,
+            "skipped": {reason: vars(skipped) for reason, skipped in self.skipped.items()},
+            "duplicates": self.duplicates,
+            "input_bytes": self.input_bytes,
+            "seconds": self.seconds,
+            "documents_per_second": self.documents / seconds,
+            "megabytes_per_second": self.input_bytes / seconds / 1e6,
+            "tokens_per_second": self.tokens / seconds,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as JSON takes it; :meth:`restore` reads it back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> "Summary":
+        columns = {key: ColumnSummary(**column) for key, column in state["columns"].items()}
+        skipped = {reason: Skipped(**entry) for reason, entry in state["skipped"].items()}
+        return cls(**{**state, "columns": columns, "skipped": skipped})
 
 
 class Progress:
-    """Shows how far a run is, every ``interval`` documents and at most once a second."""
+    """Shows how far a run is, every ``interval`` documents and at most once a second.
 
-    def __init__(self, interval: int, total_bytes: int):
+    ``seconds`` is what an interrupted run, which this one continues, has taken.
+    """
+
+    def __init__(self, interval: int, total_bytes: int, seconds: float = 0.0):
         self._interval = interval
         self._total_bytes = total_bytes
-        self._start = time.monotonic()
-        self._last_time = self._start
+        self._last_time = time.monotonic()
+        self._start = self._last_time - seconds
         self._next_documents = interval
 
     @property

@@ -12,12 +12,15 @@ BASE = ["--input", "a.jsonl", "--output-prefix", "out"]
 
 def test_the_flags_of_megatron():
     arguments = "--input a.jsonl b --json-keys text title --output-prefix out --append-eod --workers 3 --log-interval 7 " \
+        "--split-sentences --keep-newlines " \
         "--tokenizer-type GPT2BPETokenizer --vocab_file v.json --merge-file m.txt"
     assert parse_options(arguments.split()) == PreprocessOptions(
         input=("a.jsonl", "b"),
         output_prefix="out",
         json_keys=("text", "title"),
         append_eod=True,
+        split_sentences=True,
+        keep_newlines=True,
         workers=3,
         log_interval=7,
         tokenizer=TokenizerOptions(tokenizer_type="GPT2BPETokenizer", vocab_file="v.json", merge_file="m.txt"),

@@ -3,20 +3,21 @@ import signal
 
 import pytest
 
+from megalite.data.preprocess.chunks import LineBlock, LineRange
 from megalite.data.preprocess.encode import EncodeSettings
 from megalite.data.preprocess.inputs import Block
-from megalite.data.preprocess.pool import BLOCKS_PER_WORKER, encode_in_order
+from megalite.data.preprocess.pool import CHUNKS_PER_WORKER, encode_in_order
 from megalite.data.tokenizers import TokenizerOptions
 from megalite.errors import DataError, DistributedError
 
-SETTINGS = EncodeSettings(TokenizerOptions(tokenizer_type="NullTokenizer", vocab_size=10_000), ("text",), False, False)
+SETTINGS = EncodeSettings(TokenizerOptions(tokenizer_type="NullTokenizer", vocab_size=10_000))
 
 
-def numbered(number: int, num_ids: int = 1) -> Block:
-    return Block("x", number + 1, b'{"text": "%s"}' % b" ".join([b"%d" % number] * num_ids), number)
+def numbered(number: int, num_ids: int = 1) -> LineBlock:
+    return LineBlock(Block("x", number + 1, b'{"text": "%s"}' % b" ".join([b"%d" % number] * num_ids), number), "jsonl")
 
 
-def test_results_come_in_order_and_blocks_are_read_only_a_little_ahead():
+def test_results_come_in_order_and_chunks_are_read_only_a_little_ahead():
     num_read = 0
 
     def blocks():
@@ -27,15 +28,16 @@ def test_results_come_in_order_and_blocks_are_read_only_a_little_ahead():
 
     for number, encoded in enumerate(encode_in_order(SETTINGS, blocks(), 2)):
         assert encoded.position == encoded.columns[0].tokens[0] == number
-        assert num_read <= number + 2 * BLOCKS_PER_WORKER
+        assert num_read <= number + 2 * CHUNKS_PER_WORKER
     assert num_read == 40
 
 
-def test_the_first_fault_in_the_order_of_blocks_is_raised():
-    slow_fault = Block("x", 1, b'{"text": "%s"}\n{' % b" ".join([b"1"] * 50_000), 0)
-    quick_fault = Block("x", 9, b"{", 0)
-    with pytest.raises(DataError, match="^x:2: malformed JSON"):
-        list(encode_in_order(SETTINGS, [slow_fault, quick_fault], 2))
+def test_an_error_is_raised_when_the_turn_of_its_chunk_comes(tmp_path):
+    missing = [LineRange(str(tmp_path / name), "jsonl", 0, 1, 0) for name in ("first", "second")]
+    encoded = encode_in_order(SETTINGS, [numbered(0, 50_000), *missing], 2)
+    assert next(encoded).columns[0].document_sequences.tolist() == [1]
+    with pytest.raises(FileNotFoundError, match="first"):
+        next(encoded)
 
 
 def test_an_error_of_the_reader_is_raised():

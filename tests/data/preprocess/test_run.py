@@ -66,6 +66,7 @@ def test_a_corpus_reads_back_as_its_text(tmp_path, capsys):
         "text_bytes": num_bytes,
         "tokens_per_byte": round(num_tokens / num_bytes, 6),
         "skipped_lines": {},
+        "duplicate_documents": 0,
     }
 
 
@@ -84,7 +85,7 @@ def write_mixed_inputs(directory: Path) -> list[dict[str, str]]:
     """Files of several blocks in every form that is allowed, and the documents that they hold, in order."""
     generator = random.Random(5)
     documents = []
-    for length in [0, 1, 3, 200_000, 0, *(generator.randrange(60) for _ in range(12_000)), 0]:
+    for length in [0, 1, 3, 400_000, 0, *(generator.randrange(60) for _ in range(12_000)), 0]:
         text = " ".join(str(generator.randrange(100)) for _ in range(length))
         documents.append({"text": text, "title": str(length % 100), "note": "\u2028 €"})
     lines = [json.dumps(document, ensure_ascii=False).encode() for document in documents]

@@ -1,0 +1,87 @@
+"""Sentences of a text by a few rules, for `--split-sentences`. No model, no language, nothing to download.
+
+A sentence ends
+
+1. at an empty line, always: headings and paragraphs end without a full stop;
+2. behind ``. ! ? …`` and any quotes and brackets that close there, if white space follows and the next word does not begin
+   with a small letter; but not behind
+   - an abbreviation of :data:`ABBREVIATIONS` (``Dr. Smith``), nor one of :data:`BEFORE_NUMBERS` and a number (``Fig. 3``),
+   - a single capital letter (the initial of a name: ``J. Smith``), nor letters with full stops between (``U.S.``),
+   - a number at the beginning of a line (of an enumeration: ``1. First``);
+3. behind ``。 ！ ？ ।`` (Chinese, Japanese, Devanagari) and any quotes and brackets that close there, with or without white
+   space.
+
+White space between sentences is dropped, or with ``keep_breaks`` stays at the end of the sentence if it holds a line break.
+A text of white space alone has no sentence.
+"""
+
+import re
+from typing import Iterator
+
+ABBREVIATIONS = frozenset(
+    "mr mrs ms dr prof st sr jr rev gen col lt sgt capt sen rep gov pres messrs mt ft ed eds ca cf vs viz e.g i.e approx "
+    "dept jan feb mar apr jun jul aug sep sept oct nov dec".split()
+)
+BEFORE_NUMBERS = frozenset("no nos vol vols fig figs eq eqs sec ch p pp art".split())
+
+_CLOSING = r"""["'”’»)\]」』】）]*"""
+_BORDER = re.compile(
+    rf"(?P<paragraph>[^\S\n]*\n\s*\n)|(?P<full>[。！？।]+{_CLOSING})|(?P<stop>[.!?…]+{_CLOSING})(?=\s)"
+)
+_LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«])([^\s(\[\"'“‘«]*)\Z")
+_INITIALS = re.compile(r"[^\W\d_](\.[^\W\d_])*")
+_LONGEST_WORD = 24
+
+
+def split_sentences(text: str, keep_breaks: bool = False) -> list[str]:
+    """The sentences of ``text``, in order. Nothing but white space between them is lost."""
+    sentences = []
+    start = 0
+    for stop in _ends(text):
+        sentence = text[start:stop]
+        start = stop
+        kept = _without_gap(sentence, keep_breaks)
+        if kept:
+            sentences.append(kept)
+    return sentences
+
+
+def _without_gap(sentence: str, keep_breaks: bool) -> str:
+    body = sentence.strip()
+    if not body:
+        return ""
+    gap = sentence[len(sentence.rstrip()) :]
+    return body + gap if keep_breaks and "\n" in gap else body
+
+
+def _ends(text: str) -> Iterator[int]:
+    """Where each sentence and the white space behind it end."""
+    for border in _BORDER.finditer(text):
+        if border["stop"] and not _is_end(text, border):
+            continue
+        stop = border.end()
+        while stop < len(text) and text[stop].isspace():
+            stop += 1
+        yield stop
+    yield len(text)
+
+
+def _is_end(text: str, border: re.Match[str]) -> bool:
+    """Whether the marks in front of white space end a sentence; a lone full stop may belong to the word before it."""
+    following = text[border.end() : border.end() + 64].lstrip()
+    if following[:1].islower():
+        return False
+    return border["stop"] != "." or not _is_abbreviation(text, border.start(), following)
+
+
+def _is_abbreviation(text: str, stop: int, following: str) -> bool:
+    """Whether the full stop at ``stop``, with ``following`` behind it, belongs to the word before it."""
+    found = _LAST_WORD.search(text[max(0, stop - _LONGEST_WORD) : stop])
+    word = found[1] if found else ""
+    if word.isdigit():
+        line_start = text.rfind("\n", 0, stop) + 1
+        return text[line_start:stop].strip() == word
+    is_initial = _INITIALS.fullmatch(word) is not None and (word.isupper() or "." in word)
+    if word.lower() in BEFORE_NUMBERS:
+        return following[:1].isdigit()
+    return is_initial or word.lower() in ABBREVIATIONS
