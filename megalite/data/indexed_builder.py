@@ -114,12 +114,12 @@ class IndexedDatasetBuilder:
         self._append_index(lengths, np.cumsum(document_sequences, dtype=np.int64))
 
     def add_index(self, prefix: str | os.PathLike[str]) -> None:
-        """Append the whole corpus ``prefix``."""
+        """Append the whole corpus ``prefix``, whose ids may be of a narrower dtype."""
         other = IndexedDataset(prefix)
-        if other.dtype != self.dtype:
+        if not np.can_cast(other.dtype, self.dtype):
             raise DataError(
-                f"corpora of one merge must share their dtype: {other.prefix} has {other.dtype.name}, "
-                f"{self.prefix} has {self.dtype.name}."
+                f"the dtype of a merged corpus must hold all ids of its parts: {other.prefix} has {other.dtype.name}, "
+                f"{self.prefix} has {self.dtype.name}: choose a wider one."
             )
         if (other.sequence_modes is None) != (self._modes is None):
             raise DataError(
@@ -130,7 +130,11 @@ class IndexedDatasetBuilder:
         if self._modes is not None:
             self._modes.write(other.sequence_modes.tobytes())
         with open(bin_path(other.prefix), "rb") as source:
-            shutil.copyfileobj(source, self._file, 1 << 24)
+            if other.dtype == self.dtype:
+                shutil.copyfileobj(source, self._file, _COPY_BYTES)
+                return
+            while (ids := np.fromfile(source, other.dtype, _COPY_BYTES // other.dtype.itemsize)).size:
+                self._file.write(ids.astype(self.dtype).tobytes())
 
     def sync(self) -> Mark:
         """Bring all to the disk, so that a builder can continue from here whatever happens to this one."""

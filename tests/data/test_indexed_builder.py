@@ -94,10 +94,23 @@ def test_merging_appends_whole_corpora(tmp_path):
         assert (tmp_path / f"ab.{suffix}").read_bytes() == (tmp_path / f"whole.{suffix}").read_bytes()
 
 
+def test_merging_widens_ids(tmp_path, monkeypatch):
+    monkeypatch.setattr("megalite.data.indexed_builder._COPY_BYTES", 4)  # two ids of the first at a time
+    narrow = write_corpus(tmp_path / "a", [[1, 65535, 3, 4, 5], [6]])
+    wide = write_corpus(tmp_path / "b", [[70000, 2]], "int32")
+    with IndexedDatasetBuilder(tmp_path / "ab", "int32") as builder:
+        builder.add_index(narrow)
+        builder.add_index(wide)
+        builder.finalize()
+    merged = IndexedDataset(tmp_path / "ab")
+    merged.validate()
+    assert [sequence.tolist() for sequence in merged] == [[1, 65535, 3, 4, 5], [6], [70000, 2]]
+
+
 def test_merging_refuses_what_differs_in_kind(tmp_path):
     other = write_corpus(tmp_path / "a", [[1]], "int32")
     with IndexedDatasetBuilder(tmp_path / "b", "uint16") as builder:
-        with pytest.raises(DataError, match="must share their dtype: .*a has int32, .*b has uint16"):
+        with pytest.raises(DataError, match="must hold all ids of its parts: .*a has int32, .*b has uint16: choose a wider"):
             builder.add_index(other)
     with IndexedDatasetBuilder(tmp_path / "c", "int32", multimodal=True) as builder:
         with pytest.raises(DataError, match="all be multimodal or none"):
