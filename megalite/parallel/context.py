@@ -18,11 +18,13 @@ class ParallelContext:
     """This process's place in the mesh, and the groups it belongs to.
 
     A mesh of one rank needs no ``init_process_group``: every group is of size 1 and no collective communicates.
+    ``timeout``: how long a collective of any group may take before it fails; None for PyTorch's own default.
     """
 
-    def __init__(self, mesh: Mesh, rank: int, device: torch.device):
+    def __init__(self, mesh: Mesh, rank: int, device: torch.device, timeout: datetime.timedelta | None = None):
         assert mesh.world_size == 1 or dist.is_initialized(), "a mesh of several ranks needs an initialised process group"
         self.mesh, self.rank, self.device = mesh, rank, device
+        self._timeout = timeout
         self.coords = mesh.coords(rank)
         self.traffic = Traffic()
         self._groups = {axes: self._new_group("-".join(axes), mesh.ranks(axes, rank)) for axes in _GROUPS}
@@ -36,6 +38,7 @@ class ParallelContext:
         """
         if mesh.world_size == 1:
             return ParallelContext(mesh, 0, device)
+        timeout = datetime.timedelta(minutes=timeout_minutes)
         if not dist.is_initialized():
             missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
             if missing:
@@ -43,8 +46,8 @@ class ParallelContext:
                     f"a world of {mesh.world_size} needs torchrun's environment; {', '.join(missing)} not set: "
                     f"start with torchrun --nproc-per-node {mesh.world_size}."
                 )
-            _join(backend, device, datetime.timedelta(minutes=timeout_minutes))
-        return ParallelContext(mesh, dist.get_rank(), device)
+            _join(backend, device, timeout)
+        return ParallelContext(mesh, dist.get_rank(), device, timeout)
 
     @staticmethod
     def single(device: torch.device | str = "cpu") -> "ParallelContext":
@@ -82,7 +85,8 @@ class ParallelContext:
         alone = len(ranks) == 1
         if alone and not stay_in_step:
             return Group(name, 0, ranks, traffic=self.traffic)
-        pg = dist.new_group(list(ranks), backend=backend, use_local_synchronization=True)
+        # A group takes nothing over from the job's own: without a timeout, gloo's would wait for half an hour.
+        pg = dist.new_group(list(ranks), self._timeout, backend, use_local_synchronization=True)
         return None if alone else Group(name, ranks.index(self.rank), ranks, pg, self.traffic)
 
     def close(self) -> None:
