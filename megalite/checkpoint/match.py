@@ -6,7 +6,7 @@ from typing import Callable, Iterable, Sequence
 from megalite.checkpoint.agree import shared_error
 from megalite.checkpoint.piece import Piece
 from megalite.checkpoint.shard import dtype_name
-from megalite.checkpoint.store import Store
+from megalite.checkpoint.store import CONFIG, Store
 from megalite.log import logger
 from megalite.parallel.collectives import broadcast_object, gather_objects_to
 from megalite.parallel.group import Group
@@ -40,9 +40,11 @@ def readable_pieces(store: Store, pieces: Sequence[Piece], group: Group, strictn
     comparison = _compare(store, of_all_ranks, strictness) if of_all_ranks is not None else None
     absent, unfit = broadcast_object(comparison, group)
     if unfit or (absent and strictness.names):
+        # Ours has a config.yaml, a Hugging Face directory a config.json.
+        told = [path for name in (CONFIG, "config.json") if (path := store.directory / name).is_file()]
+        where = f": its configuration is {told[0]}" if told else ""
         raise shared_error(
-            f"{store.directory} does not fit the model:{absent}{unfit}\n"
-            f"Use the model that wrote it: its configuration is {store.directory}/config.yaml."
+            f"{store.directory} does not fit the model:{absent}{unfit}\nUse the model that wrote it{where}."
         )
     if absent and group.rank == 0:
         logger.warning(f"{store.directory} does not fit the model; missing tensors keep their values:{absent}")

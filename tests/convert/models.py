@@ -124,6 +124,7 @@ CASES = {
     "llama tied": ({**LLAMA, "tie_word_embeddings": True}, llama_shapes(tied=True)),
     "qwen2": ({**LLAMA, "model_type": "qwen2"}, llama_shapes(qkv_bias=True)),
     "opt": (OPT, opt_shapes()),
+    "opt untied": ({**OPT, "tie_word_embeddings": False}, {**opt_shapes(), "lm_head.weight": (VOCABULARY, HIDDEN)}),
 }
 
 
@@ -131,7 +132,7 @@ def write_case(directory: Path, name: str, dtype: torch.dtype = torch.float32) -
     """A directory with the model ``name`` of :data:`CASES`."""
     config, shapes = CASES[name]
     tensors = random_tensors(shapes, dtype)
-    if name == "opt":
+    if name.startswith("opt"):
         tensors["model.decoder.embed_positions.weight"][:2] = 0  # The rows of padding.
     return write_model(directory, config, tensors)
 

@@ -73,6 +73,14 @@ def test_the_model_comes_from_the_directory_and_flags_win(corpus, tmp_path, capl
     assert own.vocab_size == 101
 
 
+def test_another_model_than_the_directorys_is_refused_with_its_configuration(corpus, tmp_path, failing):
+    source = write_case(tmp_path / "in", "llama")
+    argv = options(corpus, load=source, num_layers=5, save=tmp_path / "run", **STANDING_STILL)
+    error = failing(CheckpointError, argv)
+    assert "missing (6):\n    layers.4.attention.out.weight" in error
+    assert error.endswith(f"Use the model that wrote it: its configuration is {source}/config.json.")
+
+
 def test_what_such_a_directory_cannot_give_is_refused(corpus, tmp_path):
     source = write_case(tmp_path / "in", "llama")
     with pytest.raises(CheckpointError, match="has no steps: drop --ckpt-step 3"):

@@ -45,6 +45,8 @@ def config_from(arguments: argparse.Namespace, vocab_size: int | None, where: st
         raise CheckpointError(f"{where}: its args must tell what the model is; missing: {named}.")
     if "add_bias_linear" in given:
         values["disable_bias_linear"] = not given["add_bias_linear"]
+    if not given.get("group_query_attention"):
+        values.pop("num_query_groups", None)  # There, a number without a meaning.
     if "norm_epsilon" not in given and "layernorm_epsilon" in given:
         values["norm_epsilon"] = given["layernorm_epsilon"]
     padded = given["padded_vocab_size"]
