@@ -148,10 +148,10 @@ def test_memory_is_constant(tmp_path):
             builder.add_documents(ids, ones, ones)
             builder.finalize()
     tracemalloc.start()
-    dataset = merge(tmp_path / "out", tmp_path / "parts")
+    merge_datasets(MergeOptions(input=(str(tmp_path / "parts"),), output_prefix=str(tmp_path / "out")))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert dataset.num_documents == 1_000_000
+    assert IndexedDataset(tmp_path / "out").num_documents == 1_000_000
     assert peak < 12 << 20
 
 
