@@ -10,16 +10,32 @@ class DataConfig:
     data_path: tuple[str, ...] = ()
     """Prefixes of .bin/.idx files: PREFIX, several of them, or WEIGHT PREFIX WEIGHT PREFIX ... for a weighted blend."""
     split: str | None = None
-    """Shares of documents for training, validation and test, as in 969,30,1; only with --data-path. Default:
-    969,30,1."""
+    """Shares of documents for training, validation and test, as in 969,30,1; only with --data-path or --data-args-path.
+    Default: 969,30,1."""
     train_data_path: tuple[str, ...] = ()
     """Like --data-path, for training only."""
     valid_data_path: tuple[str, ...] = ()
     """Like --data-path, for validation only."""
     test_data_path: tuple[str, ...] = ()
     """Like --data-path, for testing only."""
+    data_args_path: str | None = None
+    """Text file that holds what would follow --data-path."""
+    per_split_data_args_path: str | None = None
+    """JSON file: an object with the keys train, valid and test, each what would follow --train-data-path and so on, as a
+    text or a list."""
+    multiple_validation_sets: bool = False
+    """Evaluate on each validation corpus by itself and report each by its name."""
+    validation_set_names: tuple[str, ...] = ()
+    """Names of the validation sets. Default: the last parts of the prefixes."""
+    full_validation: bool = False
+    """An evaluation reads every token of the validation corpora once, instead of --eval-iters batches."""
     data_cache_path: str | None = None
-    """Directory for index caches. Default: cache/ beside each .bin/.idx pair."""
+    """Directory for index caches; may be local to each node. Default: cache/ beside each .bin/.idx pair."""
+    num_dataset_builder_threads: int = 1
+    """Threads that open corpora and build index caches. Never changes the samples."""
+    mid_level_dataset_surplus: float = 0.005
+    """Share of samples by which each corpus of a blend is built longer than its part of the run. It decides the number of
+    epochs that are shuffled together, hence the order."""
     num_workers: int = 2
     """Threads that read samples ahead; 0: read when needed. Never changes the samples."""
     tokenizer_type: str | None = None
@@ -49,6 +65,25 @@ class DataConfig:
     """Tokens attend only within their document."""
     eod_mask_loss: bool = False
     """End-of-document tokens take no part in the loss."""
+    fim_data: bool = False
+    """Rearrange documents for filling in the middle. Needs the flags of a tokenizer that has the three --fim-*-token."""
+    fim_rate: float = 0.5
+    """Probability that a piece of a document within a sample is rearranged."""
+    fim_spm_rate: float = 0.5
+    """Probability that it becomes suffix, prefix, middle, instead of prefix, suffix, middle."""
+    fim_split_sample: str | None = None
+    """Token that separates the fragments of a document (the files of a repository): if a document with such tokens is
+    rearranged, then fragment by fragment."""
+    fim_fragment_rate: float | None = None
+    """Probability that a fragment is rearranged, in a document that is. Goes with --fim-split-sample."""
+    fim_no_prefix: str | None = None
+    """Leave alone what begins with this text."""
+    fim_prefix_token: str = "<fim_prefix>"
+    """Token before the prefix."""
+    fim_middle_token: str = "<fim_middle>"
+    """Token before the middle."""
+    fim_suffix_token: str = "<fim_suffix>"
+    """Token before the suffix."""
 
     @property
     def tokenizer_kind(self) -> str | None:

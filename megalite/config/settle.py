@@ -101,6 +101,17 @@ IDLE: tuple[tuple[str, Callable[[Config], object], str], ...] = (
         lambda config: config.data.tokenizer_kind is not None,
         "eod_token",
     ),
+    (
+        "with --multiple-validation-sets",
+        lambda config: config.data.multiple_validation_sets,
+        "validation_set_names",
+    ),
+    (
+        "with --fim-data",
+        lambda config: config.data.fim_data,
+        "fim_rate fim_spm_rate fim_split_sample fim_fragment_rate fim_no_prefix fim_prefix_token fim_middle_token "
+        "fim_suffix_token",
+    ),
 )
 """When fields have an effect, the test of that, and the fields."""
 

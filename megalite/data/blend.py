@@ -1,14 +1,12 @@
 """Weighted blends of data sets: ``--data-path W P W P ...``."""
 
-import hashlib
-import json
 import math
-from typing import NamedTuple, Sequence
+from typing import Callable, NamedTuple, Sequence
 
 import numpy as np
 
 from megalite.data.cache import Arrays, IndexCache
-from megalite.data.dataset import Dataset, Sample
+from megalite.data.dataset import Dataset, Sample, digest
 from megalite.data.index_builders import build_blend
 from megalite.errors import ConfigError, DataError
 
@@ -69,22 +67,28 @@ class BlendedDataset:
                 f"a blend may have up to {MAX_DATASETS} data sets; given {len(datasets)}: merge some of them."
             )
         self.datasets = list(datasets)
+        self._size = size
         shares = normalized(weights)
-        indices = cache.get("blend", {"kind": "blend", "weights": shares, "size": size}, lambda: _build(shares, size))
-        self.dataset_index, self.sample_index = indices["dataset"], indices["sample"]
-        description = [shares, [dataset.fingerprint for dataset in datasets]]
-        self.fingerprint = hashlib.sha256(json.dumps(description).encode()).hexdigest()
+        self._index = cache.get("blend", {"kind": "blend", "weights": shares, "size": size}, lambda: _build(shares, size))
+        self.fingerprint = digest([shares, [dataset.fingerprint for dataset in datasets]])
 
     def __len__(self) -> int:
-        return len(self.dataset_index)
+        return self._size
 
     def __getitem__(self, index: int) -> Sample:
         if not 0 <= index < len(self):
             raise IndexError(f"this blend has {len(self)} samples; asked for number {index}")
-        return self.datasets[self.dataset_index[index]][int(self.sample_index[index])]
+        return self.datasets[self._index["dataset"][index]][int(self._index["sample"][index])]
 
     def padding(self) -> Sample:
         return self.datasets[0].padding()
+
+    def preparations(self) -> list[Callable[[], None]]:
+        return [self._index.prepare, *(task for dataset in self.datasets for task in dataset.preparations())]
+
+    def taken(self, begin: int, end: int) -> list[int]:
+        """How many of the samples ``[begin, end)`` come from each data set."""
+        return np.bincount(self._index["dataset"][begin:end], minlength=len(self.datasets)).tolist()
 
 
 def _build(shares: Sequence[float], size: int) -> Arrays:

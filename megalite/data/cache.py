@@ -5,6 +5,7 @@ built under another name and renamed when it is whole. A file lock, which the op
 dies, lets one process build while the others on the same storage wait; no communicator is needed.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,7 +15,6 @@ from typing import Any, Callable, Mapping
 
 import numpy as np
 
-from megalite.data.indexed import HEADER, IndexedDataset, bin_path, idx_path
 from megalite.data.locks import locked
 from megalite.errors import DataError
 from megalite.log import logger
@@ -22,33 +22,7 @@ from megalite.log import logger
 FORMAT = 1
 """Part of every key; raised when an array under the same key would come out different."""
 
-_SAMPLED_BLOCKS = 64
-_INDEX_BLOCK = 1 << 18
-_TOKEN_BLOCK = 1 << 12
-
 Arrays = dict[str, np.ndarray]
-
-
-def content_fingerprint(dataset: IndexedDataset) -> str:
-    """A hash of what a corpus holds, wherever it lies: sizes, counts, and blocks spread evenly over both files.
-
-    An index of up to 16 MiB is hashed whole, so its cost does not grow with the corpus.
-    """
-    digest = hashlib.sha256(dataset.header.pack())
-    _hash_blocks(digest, idx_path(dataset.prefix), HEADER.size, _INDEX_BLOCK)
-    _hash_blocks(digest, bin_path(dataset.prefix), 0, _TOKEN_BLOCK)
-    return digest.hexdigest()
-
-
-def _hash_blocks(digest: Any, path: str, start: int, block: int) -> None:
-    with open(path, "rb") as file:
-        size = os.path.getsize(path)
-        digest.update(size.to_bytes(8, "little"))
-        span = max(0, size - start - block)
-        count = min(_SAMPLED_BLOCKS, -(-(size - start) // block))
-        for i in range(count):
-            file.seek(start + span * i // max(1, count - 1))
-            digest.update(file.read(block))
 
 
 class IndexCache:
@@ -57,35 +31,46 @@ class IndexCache:
     def __init__(self, directory: str | os.PathLike[str]):
         self.directory = os.fspath(directory)
 
-    def get(self, name: str, key: Mapping[str, Any], build: Callable[[], Arrays]) -> Arrays:
-        """The arrays described by ``key`` (anything JSON takes), built by ``build`` if nobody has yet.
-
-        They are mapped read-only, or are ``build``'s own where the directory takes no files.
-        """
+    def get(self, name: str, key: Mapping[str, Any], build: Callable[[], Arrays]) -> "CachedArrays":
+        """The arrays described by ``key`` (anything JSON takes), to be built by ``build`` if nobody has yet."""
         description = json.dumps({"format": FORMAT, **key}, sort_keys=True, indent=1)
-        entry = os.path.join(self.directory, f"{name}-{hashlib.sha256(description.encode()).hexdigest()[:32]}")
-        if not os.path.isdir(entry):
-            arrays = self._build_once(entry, description, build)
-            if arrays is not None:
-                return arrays
-        return _load(entry)
+        entry = f"{name}-{hashlib.sha256(description.encode()).hexdigest()[:32]}"
+        return CachedArrays(os.path.join(self.directory, entry), description, build)
 
-    def _build_once(self, entry: str, description: str, build: Callable[[], Arrays]) -> Arrays | None:
-        """Make sure that ``entry`` exists; or return the arrays where it cannot be written."""
+
+class CachedArrays:
+    """Arrays by name, mapped read-only when one is first asked for; ``build``'s own where the directory takes no files.
+
+    Until then nothing is opened, so that a start with hundreds of entries that are there costs next to nothing.
+    """
+
+    def __init__(self, entry: str, description: str, build: Callable[[], Arrays]):
+        self._entry, self._description, self._build = entry, description, build
+        self._arrays: Arrays | None = None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if self._arrays is None:
+            self.prepare()
+            self._arrays = self._arrays or _load(self._entry)
+        return self._arrays[name]
+
+    def prepare(self) -> None:
+        """Make sure that the arrays exist, on disk or else in memory; for one thread at a time."""
+        if self._arrays is not None or os.path.isdir(self._entry):
+            return
         arrays = None
         try:
-            os.makedirs(self.directory, exist_ok=True)
-            with locked(entry + ".lock"):
-                if not os.path.isdir(entry):
-                    arrays = build()
-                    _publish(entry, description, arrays)
+            os.makedirs(os.path.dirname(self._entry), exist_ok=True)
+            with locked(self._entry + ".lock"):
+                if not os.path.isdir(self._entry):
+                    arrays = self._build()
+                    _publish(self._entry, self._description, arrays)
         except OSError as error:
             logger.info(
-                f"index cache {self.directory} takes no files ({error.strerror}): the indices stay in memory. "
-                "--data-cache-path names another directory."
+                f"index cache {os.path.dirname(self._entry)} takes no files ({error.strerror}): the indices stay in "
+                "memory. --data-cache-path names another directory."
             )
-            return build() if arrays is None else arrays
-        return None
+            self._arrays = self._build() if arrays is None else arrays
 
 
 def _publish(entry: str, description: str, arrays: Arrays) -> None:
@@ -97,13 +82,17 @@ def _publish(entry: str, description: str, arrays: Arrays) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     os.mkdir(partial)
     try:
-        for name, array in arrays.items():
-            with open(os.path.join(partial, name + ".npy"), "wb") as file:
+        with contextlib.ExitStack() as files:
+            # Forced to disk together: the first wait then does most of the work of the others.
+            written = [files.enter_context(open(os.path.join(partial, name + ".npy"), "wb")) for name in arrays]
+            for file, array in zip(written, arrays.values()):
                 np.save(file, array)
+            written.append(files.enter_context(open(os.path.join(partial, "key.json"), "wb")))
+            written[-1].write(description.encode() + b"\n")
+            for file in written:
                 file.flush()
+            for file in written:
                 os.fsync(file.fileno())
-        with open(os.path.join(partial, "key.json"), "w", encoding="utf-8") as file:
-            file.write(description + "\n")
         os.rename(partial, entry)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)

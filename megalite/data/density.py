@@ -1,17 +1,15 @@
 """Tokens per byte of text: what turns a loss per token into bits per byte."""
 
-from megalite.config import DataConfig
-from megalite.data.blend import normalized, parse_data_path
+from megalite.data.blend import Blend, normalized
 from megalite.data.sidecar import Sidecar, read_sidecar
 
 
-def tokens_per_byte(data: DataConfig, split: str) -> float | None:
-    """Tokens of the corpora that serve ``split`` (train, valid, test), by the bytes of text that they came from.
+def tokens_per_byte(blend: Blend) -> float | None:
+    """Tokens of the corpora of ``blend``, by the bytes of text that they came from.
 
     Taken from what preprocessing recorded beside the corpora: None where it is not there. A corpus divided by
     ``--split`` counts as a whole; several count by their weights in the blend, or by their sizes.
     """
-    blend = parse_data_path(data.data_path or getattr(data, f"{split}_data_path"))
     sidecars = [read_sidecar(prefix) for prefix in blend.prefixes]
     densities = [_density(sidecar) for sidecar in sidecars]
     if not densities or None in densities:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from megalite.data.reader import MmapReader
 from megalite.errors import DataError
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -22,6 +23,7 @@ DTYPES = {
     code: np.dtype(name) for code, name in enumerate(("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"), start=1)
 }
 """The dtype codes of the format. Note that 6 is float64 and 7 float32."""
+_BYTE = np.dtype(np.uint8)
 
 
 def bin_path(prefix: str) -> str:
@@ -63,22 +65,20 @@ class Header(NamedTuple):
         return HEADER.pack(MAGIC, VERSION, code, self.num_sequences, self.num_document_indices)
 
 
-def read_header(prefix: str) -> Header:
-    """Read and check the fixed part of an index against the rules of the format and the size of the file."""
+def open_index(prefix: str) -> tuple[MmapReader, Header]:
+    """Map an index, and check its fixed part against the rules of the format and the size of the file."""
     path = idx_path(prefix)
     if not os.path.exists(path):
         raise DataError(
             f"{path} must exist for --data-path {prefix}: give the prefix without .bin or .idx, or write the "
             "corpus with tools/preprocess_data.py."
         )
-    with open(path, "rb") as file:
-        raw = file.read(HEADER.size)
-    size = os.path.getsize(path)
-    if len(raw) < HEADER.size:
+    index = MmapReader(path)
+    if index.size < HEADER.size:
         raise DataError(
-            f"{path} must hold at least {HEADER.size} bytes; it holds {size}: it was cut short, write it again."
+            f"{path} must hold at least {HEADER.size} bytes; it holds {index.size}: it was cut short, write it again."
         )
-    magic, version, code, num_sequences, num_document_indices = HEADER.unpack(raw)
+    magic, version, code, num_sequences, num_document_indices = HEADER.unpack(index.read(_BYTE, HEADER.size, 0))
     if magic != MAGIC:
         raise DataError(f"{path} must start with {MAGIC!r}; it starts with {magic!r}: it is no index of this format.")
     if version != VERSION:
@@ -89,55 +89,38 @@ def read_header(prefix: str) -> Header:
     if code not in DTYPES:
         raise DataError(f"{path} must have a dtype code from 1 to {len(DTYPES)}; it says {code}: it is damaged.")
     header = Header(DTYPES[code], num_sequences, num_document_indices)
-    if size not in (header.modes_at, header.modes_at + num_sequences):
+    if index.size not in (header.modes_at, header.modes_at + num_sequences):
         raise DataError(
             f"{path} must hold {header.modes_at} bytes for its {num_sequences} sequences and "
-            f"{num_document_indices} document indices; it holds {size}: it is damaged, write it again."
+            f"{num_document_indices} document indices; it holds {index.size}: it is damaged, write it again."
         )
-    return header
-
-
-class MmapReader:
-    """Arrays straight from the pages of a file, without copying. Picklable: it maps the file again."""
-
-    def __init__(self, path: str):
-        self.path = path
-        self.size = os.path.getsize(path)
-        # A map of no bytes is an error of the operating system, an empty corpus is none.
-        self._bytes = np.memmap(path, dtype=np.uint8, mode="r") if self.size else np.empty(0, np.uint8)
-
-    def read(self, dtype: np.dtype, count: int, offset: int) -> np.ndarray:
-        """``count`` elements from byte ``offset`` on: a read-only view."""
-        return np.frombuffer(self._bytes, dtype, count, offset) if count else np.empty(0, dtype)
-
-    def __reduce__(self) -> tuple:
-        return MmapReader, (self.path,)
+    return index, header
 
 
 class IndexedDataset:
     """Sequences of token ids, by number. Opening costs no work per document.
 
     ``sequence_lengths`` is int32 ``[S]``, ``document_indices`` int64 ``[documents + 1]``, ``sequence_modes`` int8
-    ``[S]`` or None; all are read-only views of the mapped index. Raises :class:`DataError` for files that are
-    missing, damaged, or do not belong together.
+    ``[S]`` or None; all are read-only views of the mapped ``index``; ``tokens`` reads ``.bin``. Raises
+    :class:`DataError` for files that are missing, damaged, or do not belong together.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]):
         self.prefix = os.fspath(prefix)
-        self.header = header = read_header(self.prefix)
+        self.index, self.header = open_index(self.prefix)
         if not os.path.exists(bin_path(self.prefix)):
             raise DataError(
                 f"{bin_path(self.prefix)} must exist beside {idx_path(self.prefix)}: restore it, or write the "
                 "corpus again."
             )
-        index = MmapReader(idx_path(self.prefix))
+        index, header = self.index, self.header
         self.sequence_lengths = index.read(np.dtype("<i4"), header.num_sequences, HEADER.size)
         self._pointers = index.read(np.dtype("<i8"), header.num_sequences, header.pointers_at)
         self.document_indices = index.read(np.dtype("<i8"), header.num_document_indices, header.documents_at)
         self.sequence_modes = None
         if index.size > header.modes_at:
             self.sequence_modes = index.read(np.dtype("i1"), header.num_sequences, header.modes_at)
-        self._tokens = MmapReader(bin_path(self.prefix))
+        self.tokens = MmapReader(bin_path(self.prefix))
         self._check_ends()
 
     @property
@@ -169,13 +152,13 @@ class IndexedDataset:
                 f"sequence {index} of {self.prefix} has {available} tokens; asked for {length} from {offset} on"
             )
         start = int(self._pointers[index]) + offset * self.dtype.itemsize
-        if start < 0 or start + length * self.dtype.itemsize > self._tokens.size:
+        if start < 0 or start + length * self.dtype.itemsize > self.tokens.size:
             raise self._damaged(f"sequence {index} lies at bytes {start} to {start + length * self.dtype.itemsize}")
-        return self._tokens.read(self.dtype, length, start)
+        return self.tokens.read(self.dtype, length, start)
 
     def num_tokens(self, begin: int, end: int) -> int:
         """Tokens of the sequences ``[begin, end)``, from their offsets alone."""
-        total = self._tokens.size
+        total = self.tokens.size
         first, last = (int(self._pointers[i]) if i < len(self) else total for i in (begin, end))
         return (last - first) // self.dtype.itemsize
 
@@ -206,12 +189,12 @@ class IndexedDataset:
         end = 0
         if len(self):
             end = int(self._pointers[-1]) + int(self.sequence_lengths[-1]) * self.dtype.itemsize
-        if end != self._tokens.size:
+        if end != self.tokens.size:
             raise self._damaged(f"the index speaks of {end} bytes of tokens")
 
     def _damaged(self, what: str) -> DataError:
         return DataError(
-            f"{idx_path(self.prefix)} and {bin_path(self.prefix)} ({self._tokens.size} bytes) must describe the "
+            f"{idx_path(self.prefix)} and {bin_path(self.prefix)} ({self.tokens.size} bytes) must describe the "
             f"same tokens; {what}: a file is damaged or from another run, write the corpus again."
         )
 

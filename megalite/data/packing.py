@@ -23,6 +23,8 @@ class Packing:
     seq_length: int
     num_epochs: int
     separate_final_epoch: bool
+    whole: bool = False
+    """The tokens after the last full sample are a sample too."""
 
     @property
     def num_samples(self) -> int:
@@ -36,13 +38,17 @@ class Packing:
 
     def samples_in(self, num_epochs: int) -> int:
         """Samples that ``num_epochs`` epochs hold; one token is left over, as the last label."""
-        return max(0, num_epochs * self.tokens_per_epoch - 1) // self.seq_length
+        labels = max(0, num_epochs * self.tokens_per_epoch - 1)
+        return -(-labels // self.seq_length) if self.whole else labels // self.seq_length
 
 
-def plan_packing(tokens_per_epoch: int, seq_length: int, num_samples: int | None) -> Packing:
-    """The fewest epochs that give ``num_samples`` samples; a single one when that is None. Needs a token at least."""
+def plan_packing(tokens_per_epoch: int, seq_length: int, num_samples: int | None, whole: bool = False) -> Packing:
+    """The fewest epochs that give ``num_samples`` samples; a single one when that is None. Needs a token at least.
+
+    ``whole``, for a single epoch: the incomplete sample at its end counts.
+    """
     if num_samples is None:
-        return Packing(tokens_per_epoch, seq_length, 1, False)
+        return Packing(tokens_per_epoch, seq_length, 1, False, whole)
     tokens = num_samples * seq_length + 1
     packing = Packing(tokens_per_epoch, seq_length, max(1, -(-tokens // tokens_per_epoch)), False)
     in_final_epoch = num_samples - packing.samples_before_final_epoch

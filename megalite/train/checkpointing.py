@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
 from megalite.checkpoint.agree import shared_error
 from megalite.checkpoint.manager import CheckpointManager, Saved
@@ -14,6 +14,7 @@ from megalite.config.report import raise_together
 from megalite.convert.export import export_huggingface, foreign_weights
 from megalite.convert.extras import Extras, extras_of
 from megalite.convert.source import Source
+from megalite.data.stream import History, Stream
 from megalite.errors import CheckpointError
 from megalite.log import logger
 from megalite.optim.decay import WeightDecay
@@ -34,17 +35,35 @@ from megalite.train.vocabulary import without_vocabulary
 
 
 class Checkpointing:
-    """The checkpoints of one run. ``data_fingerprint`` identifies its stream of samples."""
+    """The checkpoints of one run: opened first, then told of the data, then restored from."""
 
-    def __init__(self, config: Config, context: ParallelContext, data_fingerprint: str | None):
+    def __init__(self, config: Config, context: ParallelContext):
         self._config, self._flags = config, config.checkpoint
-        self._fingerprint, self._rank = data_fingerprint, context.rank
+        self._rank = context.rank
         group = context.another_world("checkpoint") if self._flags.async_save else context.world
         self._manager = CheckpointManager(config.checkpoint, group)
         self._weights = foreign_weights(self._flags.load, self._flags.ckpt_step)
         self._extras: Extras = {} if self._weights is None else self._weights.extras
+        self._stream: Stream | None = None
         self._last_saved: int | None = None
         self._reports: list[Saved] = []
+        resuming = self._weights is None and self._flags.load is not None
+        self._store = self._manager.resume() if resuming else None
+
+    @property
+    def history(self) -> History | None:
+        """What the checkpoint that the run resumes from says of its data."""
+        return None if self._store is None or self._flags.finetune else History.from_meta(self._store.meta)
+
+    def account_for(self, stream: Stream | None) -> None:
+        """Take the stream of samples that checkpoints are to account for.
+
+        Raises :class:`ConfigError` where the run would go on with other data or along other curves than those it began
+        with without being told to.
+        """
+        self._stream = stream
+        if self._store is not None and not self._flags.finetune:
+            self._compare(self._store)
 
     @property
     def enabled(self) -> bool:
@@ -70,13 +89,19 @@ class Checkpointing:
         pieces = parameter_pieces(engine)
         if not self._flags.no_save_optim:
             pieces += optimizer_pieces(engine, owned_only=True)
-        meta = {**progress.to_meta(), "loss_scaler": scaler.state(), "data_fingerprint": self._fingerprint}
+        meta = {**progress.to_meta(), "loss_scaler": scaler.state(), **self._data_meta(progress)}
         with self._tolerance(tolerant and not last):
             config_yaml = to_yaml(without_vocabulary(self._config))
             accompany = self._export if self._flags.save_hf else None
             self._note(self._manager.save(progress.iteration, pieces, meta, config_yaml, accompany))
             if last:
                 self._note(self._manager.wait())
+
+    def _data_meta(self, progress: Progress) -> dict[str, Any]:
+        if self._stream is None:
+            return {"data_fingerprint": None}
+        account = self._stream.to_meta(progress.consumed_samples)
+        return {"data_fingerprint": self._stream.fingerprint, "data_stream": account}
 
     def _export(self, store: Store) -> None:
         export_huggingface(store, self._extras)
@@ -123,12 +148,10 @@ class Checkpointing:
         """Load what ``--load`` means into the engine; a fresh :class:`Progress` if there is nothing to load."""
         if self._weights is not None:
             return self._begin_with(self._weights, engine)
-        store = self._manager.resume() if self._flags.load is not None else None
+        store = self._store
         if store is None:
             return Progress()
         self._extras = extras_of(self._config, store.directory)
-        if not self._flags.finetune:
-            self._compare(store)
         with_state = not (self._flags.finetune or self._flags.no_load_optim)
         if with_state:
             _require_optimizer_state(store)
@@ -160,7 +183,8 @@ class Checkpointing:
         """Refuse to continue a run on other data or along other curves without being told to."""
         problems = []
         stored = store.meta.get("data_fingerprint")
-        if None not in (stored, self._fingerprint) and stored != self._fingerprint and not self._flags.allow_data_change:
+        now = None if self._stream is None else self._stream.fingerprint
+        if None not in (stored, now) and stored != now and not self._flags.allow_data_change:
             problems.append(
                 f"a run must go on with the data it began with; {store.directory} was trained on another stream of samples "
                 "(corpus, weights, --split, --seq-length, --seed or number of epochs differ): give the same, or "

@@ -8,8 +8,8 @@ from megalite.config import Config
 from megalite.config.check import check
 from megalite.config.settle import settle
 from megalite.convert.export import check_exportable
-from megalite.data.blend import parse_data_path
-from megalite.data.split import SPLITS, parse_split
+from megalite.data.sources import find_sources, names_one_way, validation_sets
+from megalite.data.split import parse_split
 from megalite.pipeline.partition import check_split
 from megalite.topology.mesh import Mesh
 from megalite.topology.microbatches import BatchSchedule
@@ -69,7 +69,6 @@ def _further_checks(config: Config) -> list[Callable[[], object]]:
         checks.append(lambda: check_exportable(config.model))
     if data.split is not None:
         checks.append(lambda: parse_split(data.split))
-    for name in ("data_path", *(f"{split}_data_path" for split in SPLITS)):
-        if getattr(data, name):
-            checks.append(lambda name=name: parse_data_path(getattr(data, name), f"--{name.replace('_', '-')}"))
+    if names_one_way(data):
+        checks.append(lambda: validation_sets(data, find_sources(data)))
     return checks

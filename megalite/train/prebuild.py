@@ -1,8 +1,13 @@
 """The body of ``tools/build_index.py``: the index caches of a run, built before any accelerator waits for them."""
 
 import math
+from pathlib import Path
 from typing import Sequence
 
+from megalite.checkpoint.locate import find_checkpoint, is_fresh
+from megalite.config import Config
+from megalite.convert.export import foreign_weights
+from megalite.data.stream import History
 from megalite.errors import ConfigError
 from megalite.log import logger, setup_logging
 from megalite.train.configure import configure
@@ -24,7 +29,16 @@ def prebuild(argv: Sequence[str]) -> int:
     smallest_world = math.prod(
         (parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size, parallel.context_parallel_size)
     )
-    datasets = build_run_datasets(plan_run(config, smallest_world))
-    built = [name for name, dataset in datasets._asdict().items() if dataset is not None]
+    datasets = build_run_datasets(plan_run(config, smallest_world), _history(config))
+    datasets.prepare(config.data.num_dataset_builder_threads)
+    built = ["training"] * (datasets.train is not None) + list(datasets.held_out)
     logger.info(f"the indices of {', '.join(built)} are ready")
     return 0
+
+
+def _history(config: Config) -> History | None:
+    """What the checkpoint says that the run will resume from, if there is one yet."""
+    load = config.checkpoint.load
+    if load is None or config.checkpoint.finetune or is_fresh(Path(load)) or foreign_weights(load, config.checkpoint.ckpt_step):
+        return None
+    return History.from_meta(find_checkpoint(Path(load), config.checkpoint.ckpt_step).store.meta)

@@ -1,5 +1,6 @@
 """The body of ``pretrain_gpt.py``: from a command line to a trained, saved and evaluated model."""
 
+import math
 import os
 from typing import Sequence
 
@@ -8,10 +9,11 @@ import torch
 from megalite import plugins
 from megalite.config.dump import summary
 from megalite.config.report import one_error
-from megalite.data.build import Datasets, build_datasets
+from megalite.data.build import Datasets, Wanted, build_datasets
 from megalite.data.dataset import Dataset, Request
 from megalite.data.density import tokens_per_byte
 from megalite.data.loader import BatchLoader
+from megalite.data.stream import History
 from megalite.log import logger, setup_logging
 from megalite.optim.scaler import make_scaler
 from megalite.parallel.collectives import all_reduce, barrier
@@ -47,12 +49,13 @@ def pretrain(argv: Sequence[str]) -> int:
 
 
 def _run(plan: RunPlan, context: ParallelContext) -> None:
-    datasets = build_run_datasets(plan)
+    checkpointing = Checkpointing(plan.config, context)
+    datasets = build_run_datasets(plan, checkpointing.history)
+    checkpointing.account_for(datasets.train)
+    datasets.prepare(plan.config.data.num_dataset_builder_threads)
     engine = build_engine(plan.config, context, plan.schedules)
     _report_parameters(engine)
     scaler = make_scaler(plan.config.training)
-    fingerprint = datasets.train.fingerprint if datasets.train is not None else None
-    checkpointing = Checkpointing(plan.config, context, fingerprint)
     progress = checkpointing.restore(engine, scaler)
     run = RunInfo(
         config=plan.config,
@@ -73,13 +76,15 @@ def _run(plan: RunPlan, context: ParallelContext) -> None:
     barrier(context.world)
 
 
-def build_run_datasets(plan: RunPlan) -> Datasets:
-    """The data of a run; computes and caches their indices where that is not done yet."""
+def build_run_datasets(plan: RunPlan, history: History | None = None) -> Datasets:
+    """The data of a run, which may continue another; their indices are still to be prepared."""
     config, training = plan.config, plan.config.training
     held_out = training.eval_iters * training.global_batch_size
+    valid = None if config.data.full_validation and held_out else held_out
     request = Request(config.model.seq_length, training.seed, config.data, plan.vocabulary)
-    datasets = build_datasets(request, (plan.train_samples, held_out, held_out))
-    if training.skip_train and datasets.valid is None and datasets.test is None:
+    kind = "gpt_fim" if config.data.fim_data else "gpt"
+    datasets = build_datasets(request, Wanted(plan.train_samples, valid, held_out), history, kind)
+    if training.skip_train and not datasets.held_out:
         raise one_error(
             [
                 f"skip_train needs something to evaluate on; with eval_iters {training.eval_iters} and split "
@@ -98,19 +103,17 @@ def _loader(engine: Engine, dataset: Dataset | None, num_samples: int) -> BatchL
 
 
 def _eval_sets(engine: Engine, datasets: Datasets) -> dict[str, EvalSet]:
-    """The held-out sets by name, "validation" and "test", those that have data."""
-    data, num_batches = engine.config.data, engine.config.training.eval_iters
-    num_samples = num_batches * engine.config.training.global_batch_size
+    """The held-out sets by name, those that have data."""
+    batch_size = engine.config.training.global_batch_size
     sets = {}
-    for name, split in (("validation", "valid"), ("test", "test")):
-        loader = _loader(engine, getattr(datasets, split), num_samples)
-        if loader is not None:
-            sets[name] = EvalSet(name, loader, num_batches, tokens_per_byte(data, split))
+    for name, (dataset, num_samples, blend) in datasets.held_out.items():
+        loader = _loader(engine, dataset, num_samples)
+        sets[name] = EvalSet(name, loader, math.ceil(num_samples / batch_size), tokens_per_byte(blend))
     return sets
 
 
 def _train_and_evaluate(loop: TrainingLoop, run: RunInfo, progress: Progress, sets: dict[str, EvalSet]) -> ExitReason:
-    validation = [held_out for name, held_out in sets.items() if name == "validation"]
+    validation = [held_out for name, held_out in sets.items() if name != "test"]
     if run.config.training.skip_train:
         loop.evaluate(list(sets.values()))
         return ExitReason.COMPLETED

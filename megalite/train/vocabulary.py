@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from megalite.config import Config
-from megalite.data.blend import parse_data_path
 from megalite.data.sidecar import read_sidecar
+from megalite.data.sources import find_sources
 from megalite.data.tokenizers import TokenizerOptions, build_tokenizer
 from megalite.errors import ConfigError
 
@@ -61,8 +61,9 @@ def _from_flags(config: Config) -> Vocabulary | None:
 
 
 def _from_data(config: Config) -> Vocabulary | None:
-    for paths in (config.data.data_path, config.data.train_data_path, config.data.valid_data_path):
-        for prefix in parse_data_path(paths).prefixes if paths else ():
+    sources = find_sources(config.data)
+    for blend in (sources.train, sources.valid, sources.test):
+        for prefix in blend.prefixes if blend is not None else ():
             sidecar = read_sidecar(prefix)
             if sidecar is not None:
                 return Vocabulary(sidecar.vocab_size, sidecar.eod, sidecar.tokenizer)

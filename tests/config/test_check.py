@@ -256,12 +256,12 @@ BROKEN = [
     (
         {"train_data_path": ("a",)},
         1,
-        "data_path (corpus) cannot be used with train_data_path: keep one way.",
+        "data_path cannot be used with train_data_path: keep one way to name corpora.",
     ),
     (
         {"data_path": (), "train_data_path": ("a",), "split": "9,1,0"},
         1,
-        "split (9,1,0) divides data_path and cannot be used with train_data_path: drop it.",
+        "split (9,1,0) divides data_path or data_args_path and cannot be used with train_data_path: drop it.",
     ),
     (
         {"data_path": ()},
@@ -277,6 +277,11 @@ BROKEN = [
         {"data_path": (), "train_data_path": ("a",), "eval_interval": 5},
         1,
         "eval_interval (5) needs valid_data_path beside train_data_path: add --valid-data-path, or set --eval-iters 0.",
+    ),
+    (
+        {"fim_data": True, "fim_split_sample": "<file_sep>"},
+        1,
+        "fim_split_sample (<file_sep>) and fim_fragment_rate (None) go together: give both or none.",
     ),
     (
         {"tokenizer_type": "HuggingFaceTokenizer"},

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Iterable, Sequence
 
 from megalite.config import DataConfig
-from megalite.data.dataset import Request
+from megalite.data.dataset import Dataset, Request
 from megalite.data.indexed_builder import IndexedDatasetBuilder
 
 VECTORS = json.loads((Path(__file__).parent.parent / "golden" / "megatron_dataset_vectors.json").read_text())
@@ -38,3 +38,10 @@ def numbered(lengths: Iterable[int]) -> list[list[int]]:
 
 def request(seq_length=4, seed=1234, vocabulary=None, **data) -> Request:
     return Request(seq_length, seed, DataConfig(**data), vocabulary or FakeVocabulary())
+
+
+def prepared(dataset: Dataset) -> Dataset:
+    """``dataset`` with all that it computes before the first sample."""
+    for task in dataset.preparations():
+        task()
+    return dataset

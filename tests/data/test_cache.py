@@ -2,7 +2,6 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +12,8 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from megalite.data.cache import IndexCache, content_fingerprint
-from megalite.data.indexed import IndexedDataset
+from megalite.data.cache import IndexCache
 from megalite.errors import DataError
-from tests.data.corpora import write_corpus
 
 KEY = {"kind": "test", "size": 5}
 
@@ -51,7 +48,7 @@ def test_builds_once_and_maps_afterwards(tmp_path):
 
 def test_another_key_is_another_entry(tmp_path):
     cache = IndexCache(tmp_path)
-    cache.get("test", KEY, five)
+    cache.get("test", KEY, five).prepare()
     assert cache.get("test", {**KEY, "size": 1}, lambda: {"numbers": np.arange(1)})["numbers"].tolist() == [0]
     assert len(entries(tmp_path)) == 2
 
@@ -75,16 +72,16 @@ def test_a_full_disk_costs_only_the_cache(tmp_path, monkeypatch):
 
 def test_a_failed_build_is_the_callers_and_leaves_nothing(tmp_path):
     with pytest.raises(DataError, match="unusable"):
-        IndexCache(tmp_path).get("test", KEY, lambda: (_ for _ in ()).throw(DataError("unusable")))
+        IndexCache(tmp_path).get("test", KEY, lambda: (_ for _ in ()).throw(DataError("unusable"))).prepare()
     assert entries(tmp_path) == []
 
 
 def test_damage_is_named(tmp_path):
-    IndexCache(tmp_path).get("test", KEY, five)
+    IndexCache(tmp_path).get("test", KEY, five).prepare()
     (entry,) = tmp_path.iterdir()
     (entry / "numbers.npy").write_bytes(b"")
     with pytest.raises(DataError, match=f"{entry.name} must be an index cache .* remove that directory"):
-        IndexCache(tmp_path).get("test", KEY, forbidden)
+        IndexCache(tmp_path).get("test", KEY, forbidden)["squares"]
 
 
 def read_cold(directory):
@@ -97,7 +94,8 @@ def read_cold(directory):
         return {"numbers": np.arange(10_000)}
 
     arrays = IndexCache(directory).get("test", KEY, build)
-    return len(built), int(arrays["numbers"].sum())
+    total = int(arrays["numbers"].sum())
+    return len(built), total
 
 
 def test_cold_starts_build_once_and_read_whole(tmp_path):
@@ -118,7 +116,7 @@ def save_and_die(file, array):
     real(file, array)
     os.kill(os.getpid(), signal.SIGKILL)
 np.save = save_and_die
-cache.IndexCache(sys.argv[1]).get("test", {"kind": "test", "size": 5}, lambda: {"numbers": np.zeros(3)})
+cache.IndexCache(sys.argv[1]).get("test", {"kind": "test", "size": 5}, lambda: {"numbers": np.zeros(3)}).prepare()
 """
 
 
@@ -134,7 +132,7 @@ def test_where_locks_do_not_reach_other_hosts_the_first_one_wins(tmp_path, monke
 
     def build_while_another_host_publishes():
         monkeypatch.setattr("socket.gethostname", lambda: "other")
-        IndexCache(tmp_path).get("test", KEY, five)
+        IndexCache(tmp_path).get("test", KEY, five).prepare()
         monkeypatch.undo()
         return {"numbers": np.zeros(1)}
 
@@ -142,39 +140,9 @@ def test_where_locks_do_not_reach_other_hosts_the_first_one_wins(tmp_path, monke
     assert arrays["numbers"].tolist() == [0, 1, 2, 3, 4] and len(entries(tmp_path)) == 1
 
 
-DOCUMENTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
-
-
-def fingerprint(prefix):
-    return content_fingerprint(IndexedDataset(prefix))
-
-
-def test_the_fingerprint_is_of_the_content_and_not_of_the_place(tmp_path):
-    first = fingerprint(write_corpus(tmp_path / "a", DOCUMENTS))
-    assert fingerprint(write_corpus(tmp_path / "elsewhere" / "b", DOCUMENTS)) == first
-    for suffix in ("bin", "idx"):
-        shutil.copy(tmp_path / f"a.{suffix}", tmp_path / f"copy.{suffix}")
-    assert fingerprint(str(tmp_path / "copy")) == first
-
-
-@pytest.mark.parametrize(
-    "documents, dtype",
-    [
-        ([[1, 2, 3], [4, 5], [6, 7, 8, 0]], "uint16"),
-        ([[1, 2, 3, 4], [5], [6, 7, 8, 9]], "uint16"),
-        ([[1, 2, 3], [4, 5], [6, 7, 8]], "uint16"),
-        (DOCUMENTS, "int32"),
-        ([], "uint16"),
-    ],
-)
-def test_the_fingerprint_tells_data_rewritten_in_place(tmp_path, documents, dtype):
-    before = fingerprint(write_corpus(tmp_path / "a", DOCUMENTS))
-    assert fingerprint(write_corpus(tmp_path / "a", documents, dtype)) != before
-
-
-def test_large_corpora_are_sampled_all_over(tmp_path):
-    """Beyond 64 blocks of tokens a shift by one anywhere still changes most sampled blocks."""
-    tokens = np.random.default_rng(0).integers(0, 60_000, 400_000)
-    before = fingerprint(write_corpus(tmp_path / "a", [tokens]))
-    moved = np.concatenate([tokens[:200_000], tokens[200_001:], tokens[:1]])
-    assert fingerprint(write_corpus(tmp_path / "a", [moved])) != before
+def test_nothing_is_opened_before_it_is_asked_for(tmp_path, monkeypatch):
+    arrays = IndexCache(tmp_path).get("test", KEY, five)
+    assert entries(tmp_path) == []
+    arrays.prepare()
+    monkeypatch.setattr("megalite.data.cache._load", forbidden)
+    IndexCache(tmp_path).get("test", KEY, forbidden).prepare()

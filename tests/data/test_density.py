@@ -1,6 +1,6 @@
 import pytest
 
-from megalite.config import DataConfig
+from megalite.data.blend import Blend
 from megalite.data.density import tokens_per_byte
 from megalite.data.sidecar import Sidecar, write_sidecar
 
@@ -16,19 +16,18 @@ def corpora(tmp_path):
 
 
 def test_one_corpus(corpora):
-    assert tokens_per_byte(DataConfig(data_path=(corpora["a"],)), "valid") == 0.25
-    assert tokens_per_byte(DataConfig(valid_data_path=(corpora["b"],)), "valid") == 0.5
+    assert tokens_per_byte(Blend((corpora["a"],), None)) == 0.25
 
 
 def test_several_by_size_or_weight(corpora):
-    by_size = DataConfig(test_data_path=(corpora["a"], corpora["b"]))
-    assert tokens_per_byte(by_size, "test") == pytest.approx(400 / 1000)
+    by_size = Blend((corpora["a"], corpora["b"]), None)
+    assert tokens_per_byte(by_size) == pytest.approx(400 / 1000)
     # of 4 tokens, 3 are of a, with 4 bytes each, and 1 is of b, with 2 bytes
-    by_weight = DataConfig(data_path=("3", corpora["a"], "1", corpora["b"]))
-    assert tokens_per_byte(by_weight, "valid") == pytest.approx(4 / 14)
+    by_weight = Blend((corpora["a"], corpora["b"]), (3.0, 1.0))
+    assert tokens_per_byte(by_weight) == pytest.approx(4 / 14)
 
 
 def test_unknown_unless_every_corpus_has_it(corpora):
     for others in (("c",), ("d",), ("a", "c"), ("a", "d")):
-        assert tokens_per_byte(DataConfig(data_path=tuple(corpora[name] for name in others)), "valid") is None
-    assert tokens_per_byte(DataConfig(train_data_path=(corpora["a"],)), "valid") is None
+        assert tokens_per_byte(Blend(tuple(corpora[name] for name in others), None)) is None
+    assert tokens_per_byte(Blend((), None)) is None

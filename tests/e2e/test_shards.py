@@ -58,7 +58,7 @@ def load(rank, world_size, argv):
     engine = build_engine(plan.config, ParallelContext(plan.mesh, rank, torch.device("cpu")), plan.schedules)
     for parameter in parameters_of(engine.stages):
         parameter.data.fill_(torch.nan)
-    checkpointing = Checkpointing(plan.config, engine.context, None)
+    checkpointing = Checkpointing(plan.config, engine.context)
     checkpointing.restore(engine, make_scaler(plan.config.training))
     checkpointing.close()
     engine.strategy.wait_params()

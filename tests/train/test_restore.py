@@ -25,7 +25,7 @@ def run_of(precision, rank, world_size, **fields):
     precision_of_run = {"fp64": False, **PRECISIONS[precision]}
     config = BASE.replace(use_distributed_optimizer=world_size > 1, **{**sizes, **precision_of_run, **fields})
     context = ParallelContext(Mesh(dp=world_size), rank, torch.device("cpu"))
-    return build_engine(config, context), make_scaler(config.training), Checkpointing(config, context, "stream")
+    return build_engine(config, context), make_scaler(config.training), Checkpointing(config, context)
 
 
 def train_and_save(rank, world_size, precision, directory, fields=()):

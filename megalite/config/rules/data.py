@@ -5,20 +5,29 @@ from typing import Iterator
 from megalite.config.root import Config
 
 
+_PER_SPLIT = ("train_data_path", "valid_data_path", "test_data_path")
+
+
 def one_way_to_name_corpora(config: Config, world_size: int) -> Iterator[str]:
     data = config.data
-    per_split = [name for name in ("train_data_path", "valid_data_path", "test_data_path") if getattr(data, name)]
-    if data.data_path and per_split:
-        yield f"data_path ({' '.join(data.data_path)}) cannot be used with {' and '.join(per_split)}: keep one way."
-    if data.split is not None and per_split:
-        yield f"split ({data.split}) divides data_path and cannot be used with {' and '.join(per_split)}: drop it."
+    own = [name for name in _PER_SPLIT if getattr(data, name)]
+    files = [name for name in ("data_args_path", "per_split_data_args_path") if getattr(data, name)]
+    ways = ["data_path"] * bool(data.data_path) + files + [" and ".join(own)] * bool(own)
+    if len(ways) > 1:
+        yield f"{ways[0]} cannot be used with {' and with '.join(ways[1:])}: keep one way to name corpora."
+    if data.split is not None and (own or data.per_split_data_args_path):
+        per_split = " and ".join(own or ["per_split_data_args_path"])
+        yield (
+            f"split ({data.split}) divides data_path or data_args_path and cannot be used with {per_split}: drop it."
+        )
 
 
 def there_is_a_corpus(config: Config, world_size: int) -> Iterator[str]:
     data = config.data
-    if not data.data_path and not data.train_data_path and not config.training.skip_train:
+    in_one = data.data_path or data.data_args_path or data.per_split_data_args_path
+    if not (in_one or data.train_data_path) and not config.training.skip_train:
         yield "training needs a corpus, as tools/preprocess_data.py writes it: add --data-path or --train-data-path."
-    if config.training.skip_train and not (data.data_path or data.valid_data_path or data.test_data_path):
+    if config.training.skip_train and not (in_one or data.valid_data_path or data.test_data_path):
         yield "evaluation needs a corpus: add --data-path PREFIX, --valid-data-path or --test-data-path."
 
 
@@ -28,6 +37,15 @@ def evaluation_has_its_corpus(config: Config, world_size: int) -> Iterator[str]:
         yield (
             f"eval_interval ({training.eval_interval}) needs valid_data_path beside train_data_path: add "
             "--valid-data-path, or set --eval-iters 0."
+        )
+
+
+def fragments_have_a_border_and_a_rate(config: Config, world_size: int) -> Iterator[str]:
+    data = config.data
+    if data.fim_data and (data.fim_split_sample is None) != (data.fim_fragment_rate is None):
+        yield (
+            f"fim_split_sample ({data.fim_split_sample}) and fim_fragment_rate ({data.fim_fragment_rate}) go together: "
+            "give both or none."
         )
 
 

@@ -19,13 +19,14 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
         "micro_batch_size global_batch_size train_iters train_samples exit_interval exit_duration_in_mins "
         "eval_interval loss_scale_window hysteresis recompute_num_layers lr_decay_iters lr_decay_samples "
         "lr_wsd_decay_iters lr_wsd_decay_samples save_interval save_retain_interval keep_last_checkpoints ckpt_step "
-        "log_interval tensorboard_queue_size tensorboard_log_interval rope_scaling_factor",
+        "log_interval tensorboard_queue_size tensorboard_log_interval rope_scaling_factor num_dataset_builder_threads",
     ),
     (
         "at least 0",
         lambda value: value >= 0,
         "eval_iters num_workers vocab_extra_ids tiktoken_num_special_tokens init_method_std lr min_lr lr_warmup_iters "
-        "lr_warmup_samples lr_warmup_init weight_decay start_weight_decay end_weight_decay clip_grad",
+        "lr_warmup_samples lr_warmup_init weight_decay start_weight_decay end_weight_decay clip_grad "
+        "mid_level_dataset_surplus",
     ),
     (
         "above 0",
@@ -39,6 +40,7 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
         "attention_dropout hidden_dropout label_smoothing adam_beta1 adam_beta2 sgd_momentum lion_beta1 lion_beta2 "
         "lr_warmup_fraction",
     ),
+    ("from 0 to 1", lambda value: 0 <= value <= 1, "fim_rate fim_spm_rate fim_fragment_rate"),
     ("above 0 and at most 1", lambda value: 0 < value <= 1, "rotary_percent"),
     ("from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63, "seed"),
 )

@@ -1,15 +1,13 @@
 """Samples for causal language models: ``seq_length`` tokens, and as labels the tokens one position on."""
 
 import functools
-import hashlib
-import json
 from dataclasses import asdict, dataclass
+from typing import Callable
 
 import numpy as np
 
 from megalite.data.cache import Arrays
-from megalite.data.dataset import Part, Request, Sample
-from megalite.data.indexed import IndexedDataset
+from megalite.data.dataset import Part, Request, Sample, digest
 from megalite.data.packing import Packing, build_indices, plan_packing
 from megalite.errors import ConfigError, DataError
 from megalite.log import logger
@@ -69,34 +67,51 @@ def assemble(text: np.ndarray, rules: SampleRules) -> Sample:
 class GPTDataset:
     """The samples of one part of a corpus, in shuffled order. ``len`` may exceed the number asked for."""
 
-    def __init__(self, corpus: IndexedDataset, indices: Arrays, rules: SampleRules, fingerprint: str):
-        self.corpus = corpus
-        self.document_index = indices["document_index"]
-        self.sample_index = indices["sample_index"]
-        self.shuffle_index = indices["shuffle_index"]
-        self.rules = rules
-        self.fingerprint = fingerprint
+    def __init__(self, part: Part, num_samples: int | None, request: Request):
+        self.part, self.rules, self._wanted = part, SampleRules.from_request(request), num_samples
+        self._packing = packing = plan_packing(part.num_tokens, request.seq_length, num_samples, part.whole)
+        key = {
+            "kind": "gpt",
+            "content": part.content,
+            "begin": part.begin,
+            "end": part.end,
+            "seed": request.seed,
+            **asdict(packing),
+        }
+        build = functools.partial(_build, part, packing, request.seed)
+        self.indices = request.cache_for(part.corpus.prefix).get(f"gpt-{part.split}", key, build)
+        self.fingerprint = digest({**key, **asdict(self.rules)})
 
     def __len__(self) -> int:
-        return len(self.shuffle_index)
+        return self._packing.num_samples
 
     def __getitem__(self, index: int) -> Sample:
-        if not 0 <= index < len(self):
-            raise IndexError(f"this data set of {self.corpus.prefix} has {len(self)} samples; asked for number {index}")
-        return assemble(self.text(int(self.shuffle_index[index])), self.rules)
+        return assemble(self.ids(index), self.rules)
 
     def padding(self) -> Sample:
         return assemble(np.empty(0, np.int64), self.rules)
 
-    def text(self, number: int) -> np.ndarray:
-        """The ids of sample ``number`` before shuffling: usually ``seq_length + 1``, across documents."""
-        (first, start), (last, end) = self.sample_index[number].tolist(), self.sample_index[number + 1].tolist()
+    def preparations(self) -> list[Callable[[], None]]:
+        return [self._prepare]
+
+    def ids(self, index: int) -> np.ndarray:
+        """The ids of sample ``index``: usually ``seq_length + 1``, across documents; fewer in the last one of a part
+        that is read whole."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"the {self.part} has {len(self)} samples; asked for number {index}")
+        document_index, sample_index = self.indices["document_index"], self.indices["sample_index"]
+        number = int(self.indices["shuffle_index"][index])
+        (first, start), (last, end) = sample_index[number].tolist(), sample_index[number + 1].tolist()
         parts = []
         for position in range(first, last + 1):
             length = end + 1 - start if position == last else None
-            parts.append(self.corpus.get(int(self.document_index[position]), start, length))
+            parts.append(self.part.corpus.get(int(document_index[position]), start, length))
             start = 0
         return np.concatenate(parts)
+
+    def _prepare(self) -> None:
+        _report(self.part, self._packing, self._wanted)
+        self.indices.prepare()
 
 
 def build(part: Part, num_samples: int | None, request: Request) -> GPTDataset:
@@ -104,30 +119,16 @@ def build(part: Part, num_samples: int | None, request: Request) -> GPTDataset:
 
     Raises :class:`DataError` when there are not enough tokens, and when the tokens are not integers.
     """
-    corpus, rules = part.corpus, SampleRules.from_request(request)
+    corpus = part.corpus
     if corpus.dtype.kind not in "iu":
         raise DataError(f"token ids must be integers; {corpus.prefix} holds {corpus.dtype.name}: it is no text corpus.")
-    needed = 1 if num_samples is not None else request.seq_length + 1
+    needed = 1 if num_samples is not None else 2 if part.whole else request.seq_length + 1
     if part.num_tokens < needed:
         raise DataError(
             f"the {part} must have at least {needed} tokens; it has {part.num_tokens}: give more data, another "
             "--split or a shorter --seq-length."
         )
-    packing = plan_packing(part.num_tokens, request.seq_length, num_samples)
-    _report(part, packing, num_samples)
-    key = {
-        "kind": "gpt",
-        "content": part.content,
-        "begin": part.begin,
-        "end": part.end,
-        "seed": request.seed,
-        **asdict(packing),
-    }
-    indices = request.cache_for(corpus.prefix).get(
-        f"gpt-{part.split}", key, functools.partial(_build, part, packing, request.seed)
-    )
-    fingerprint = hashlib.sha256(json.dumps({**key, **asdict(rules)}, sort_keys=True).encode()).hexdigest()
-    return GPTDataset(corpus, indices, rules, fingerprint)
+    return GPTDataset(part, num_samples, request)
 
 
 def _build(part: Part, packing: Packing, seed: int) -> Arrays:

@@ -3,14 +3,13 @@ import logging
 import numpy as np
 import pytest
 
-from megalite.data.build import build_datasets
+from megalite.data.build import Wanted, build_datasets
 from megalite.data.dataset import Part
-from megalite.data.datasets.gpt import GPTDataset, SampleRules, assemble, build
+from megalite.data.datasets.gpt import SampleRules, assemble, build
 from megalite.data.index_builders import build_sample_index
 from megalite.data.indexed import IndexedDataset
-from megalite.data.packing import plan_packing
 from megalite.errors import ConfigError, DataError
-from tests.data.corpora import EOD, VECTORS, FakeVocabulary, numbered, request, write_corpus
+from tests.data.corpora import EOD, VECTORS, FakeVocabulary, numbered, prepared, request, write_corpus
 
 E = EOD
 ALL = {"reset_position_ids": True, "document_ids": True, "eod_mask_loss": True}
@@ -23,12 +22,12 @@ def part(prefix, split="train"):
 
 def unshuffled(prefix, seq_length):
     """All samples of one epoch, with documents and samples in their order on disk."""
-    corpus = IndexedDataset(prefix)
-    count = plan_packing(corpus.num_tokens(0, len(corpus)), seq_length, None).num_samples
-    order = np.arange(len(corpus))
-    sample_index = build_sample_index(corpus.sequence_lengths, order, count, seq_length)
-    indices = {"document_index": order, "sample_index": sample_index, "shuffle_index": np.arange(count)}
-    return GPTDataset(corpus, indices, SampleRules(seq_length, EOD), "")
+    dataset = build(part(prefix), None, request(seq_length))
+    lengths, count = dataset.part.corpus.sequence_lengths, len(dataset)
+    order = np.arange(len(lengths))
+    sample_index = build_sample_index(lengths, order, count, seq_length)
+    dataset.indices = {"document_index": order, "sample_index": sample_index, "shuffle_index": np.arange(count)}
+    return dataset
 
 
 @pytest.mark.parametrize(
@@ -175,30 +174,30 @@ def test_fingerprint_tells_every_change_of_the_stream(tmp_path):
 def test_the_log_says_which_path_computes(tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "megalite")
     prefix = write_corpus(tmp_path / "c", numbered([50]))
-    build(part(prefix), 5, request(4))
+    prepared(build(part(prefix), 5, request(4)))
     assert "computing the order of samples of the train split of" in caplog.text and "in C++" in caplog.text
     caplog.clear()
-    build(part(prefix), 5, request(4))
+    prepared(build(part(prefix), 5, request(4)))
     assert "computing" not in caplog.text  # it comes from the cache
     monkeypatch.setenv("MEGALITE_NATIVE", "0")
-    build(part(prefix), 5, request(4, seed=2))
+    prepared(build(part(prefix), 5, request(4, seed=2)))
     assert "in numpy (the native module is switched off by MEGALITE_NATIVE=0)" in caplog.text
 
 
 def test_fingerprint_tells_documents_without_tokens(tmp_path):
     corpus = IndexedDataset(write_corpus(tmp_path / "c", numbered([0, 50])))
     with_and_without = [build(Part(corpus, "content", "train", begin, 2), 5, request(4)) for begin in (0, 1)]
-    assert [len(dataset.document_index) for dataset in with_and_without] == [2, 1]
+    assert [len(dataset.indices["document_index"]) for dataset in with_and_without] == [2, 1]
     assert with_and_without[0].fingerprint != with_and_without[1].fingerprint
 
 
 def test_start_up_report(tmp_path, caplog):
     caplog.set_level(logging.INFO, "megalite")
     prefix = write_corpus(tmp_path / "c", numbered([50, 51]))
-    build_datasets(request(10, data_path=(prefix,), split="100"), (25, 0, 0))
+    build_datasets(request(10, data_path=(prefix,), split="100"), Wanted(25)).prepare()
     text = caplog.text
     assert "sequences 0..2 of 2): 101 tokens, 10 samples of 10 an epoch; 25 wanted: 3 epochs" in text
     assert "warning: the train split" in text and "is read 2.5 times over to give 25 samples of 10 tokens" in text
     caplog.clear()
-    build_datasets(request(10, data_path=(prefix,), split="100"), (10, 0, 0))
+    build_datasets(request(10, data_path=(prefix,), split="100"), Wanted(10)).prepare()
     assert "10 wanted: 1 epoch" in caplog.text and "warning" not in caplog.text
