@@ -97,6 +97,11 @@ def open_index(prefix: str) -> tuple[MmapReader, Header]:
     return index, header
 
 
+def read_header(prefix: str) -> Header:
+    """The fixed part of an index, checked."""
+    return open_index(prefix)[1]
+
+
 class IndexedDataset:
     """Sequences of token ids, by number. Opening costs no work per document.
 
