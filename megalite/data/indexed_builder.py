@@ -9,6 +9,7 @@ An interrupted run leaves the partial files, which the next one overwrites, or c
 import dataclasses
 import os
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Sequence
@@ -63,11 +64,13 @@ class IndexedDatasetBuilder:
         start = resume or Mark(0, 0, 0)
         self._num_sequences, self._num_documents = start.num_sequences, start.num_documents
         self._open_document = False
-        file = os.fdopen(descriptor, "r+b", buffering=_COPY_BYTES)
-        self._file = cut_to(file, start.num_tokens * self.dtype.itemsize, self._partial)
-        self._lengths = open_spool(f"{self.prefix}.lengths.partial", 4 * start.num_sequences)
-        self._document_indices = open_spool(f"{self.prefix}.documents.partial", 8 * start.num_documents)
-        self._modes = open_spool(f"{self.prefix}.modes.partial", start.num_sequences) if multimodal else None
+        with ExitStack() as opened:
+            file = opened.enter_context(os.fdopen(descriptor, "r+b", buffering=_COPY_BYTES))
+            self._file = cut_to(file, start.num_tokens * self.dtype.itemsize, self._partial)
+            self._lengths = opened.enter_context(self._open_spool("lengths", 4 * start.num_sequences))
+            self._document_indices = opened.enter_context(self._open_spool("documents", 8 * start.num_documents))
+            self._modes = opened.enter_context(self._open_spool("modes", start.num_sequences)) if multimodal else None
+            opened.pop_all()
 
     @property
     def num_documents(self) -> int:
@@ -184,6 +187,9 @@ class IndexedDatasetBuilder:
 
     def __exit__(self, *exception: Any) -> None:
         self.abort()
+
+    def _open_spool(self, name: str, size: int) -> BinaryIO:
+        return open_spool(f"{self.prefix}.{name}.partial", size)
 
     def _files(self) -> list[BinaryIO]:
         return [self._file, *self._spools()]

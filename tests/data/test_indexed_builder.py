@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from megalite.data.indexed import IndexedDataset
-from megalite.data.indexed_builder import IndexedDatasetBuilder
+from megalite.data.indexed_builder import IndexedDatasetBuilder, Mark
 from megalite.data.sidecar import Sidecar, read_sidecar
 from megalite.errors import DataError
 from tests.data.corpora import VECTORS, write_corpus
@@ -134,7 +134,7 @@ def test_a_failed_block_leaves_nothing(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from megalite.data.indexed_builder import IndexedDatasetBuilder
+from megalite.data.indexed_builder import IndexedDatasetBuilder, Mark
 builder = IndexedDatasetBuilder(sys.argv[1], "int32")
 for i in range(100_000):
     builder.add_document([i, i], [2])
@@ -182,3 +182,31 @@ def test_memory_is_a_few_bytes_per_document(tmp_path):
     # 12 bytes a document while writing (arrays grow by an eighth at a time), as much again and the offsets at the end;
     # the buffer of the file comes on top.
     assert written < 16 * count + (1 << 21) and peak < 64 * count + (1 << 21)
+
+
+def test_another_builder_goes_on_from_a_mark(tmp_path):
+    def add(builder, *documents):
+        for document in documents:
+            builder.add_document(document, [1, len(document) - 1])
+
+    with IndexedDatasetBuilder(tmp_path / "whole", "uint16") as builder:
+        add(builder, [1, 2, 3], [4, 5], [6, 7])
+        builder.finalize()
+    with IndexedDatasetBuilder(tmp_path / "parts", "uint16") as builder:
+        add(builder, [1, 2, 3])
+        mark = builder.sync()
+        add(builder, [8, 9])
+        builder.suspend()
+    assert mark == Mark(num_tokens=3, num_sequences=2, num_documents=1)
+    with IndexedDatasetBuilder(tmp_path / "parts", "uint16", resume=mark) as builder:
+        add(builder, [4, 5], [6, 7])
+        assert (builder.num_documents, builder.num_tokens) == (3, 7)
+        builder.finalize()
+    for kind in ("bin", "idx"):
+        assert (tmp_path / f"parts.{kind}").read_bytes() == (tmp_path / f"whole.{kind}").read_bytes()
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_mark_that_the_files_do_not_reach(tmp_path):
+    with pytest.raises(DataError, match=r"c.bin.partial must hold at least the 6 bytes .* it holds 0: remove the record"):
+        IndexedDatasetBuilder(tmp_path / "c", "uint16", resume=Mark(3, 1, 1))

@@ -1,6 +1,7 @@
 """The program as a user runs it: exit status, signals, memory."""
 
 import contextlib
+import gzip
 import os
 import signal
 import subprocess
@@ -28,6 +29,14 @@ def test_a_run_from_the_command_line(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "out_text_document.bin/.idx (uint16): 2 documents, 3 tokens, 3 bytes of text" in done.stdout
     assert IndexedDataset(tmp_path / "new" / "out_text_document")[0].tolist() == [1, 2, 100]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_standard_input_is_read(tmp_path, pack):
+    arguments = command(Path("-"), tmp_path / "out", "--workers", "2")
+    done = subprocess.run(arguments, input=pack(b'{"text": "1 2"}\n' * 3), capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert [tokens.tolist() for tokens in IndexedDataset(tmp_path / "out_text_document")] == [[1, 2]] * 3
 
 
 def test_a_users_error_is_one_sentence_and_status_2(tmp_path):

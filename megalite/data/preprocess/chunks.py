@@ -57,10 +57,10 @@ class LineRange:
             if self.start:
                 begin = data.find(b"\n") + 1
                 data = data[begin:] if begin else b""
-            else:
-                data = data.removeprefix(BOM)
             if data and not data.endswith(b"\n"):
                 data += file.readline()
+        if not self.start:
+            data = data.removeprefix(BOM)
         return LineBlock(Block(self.path, 1, data, self.position), self.kind)
 
 

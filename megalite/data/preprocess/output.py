@@ -1,6 +1,7 @@
 """What a run writes: a corpus for each JSON key, and the place from which the same command goes on after an interruption."""
 
 import time
+from contextlib import ExitStack
 from typing import Any, Callable
 
 import numpy as np
@@ -33,10 +34,13 @@ class Output:
         self.summary = Summary.restore(place.summary) if place else Summary({key: ColumnSummary() for key in prefixes})
         self._lines = place.lines if place else 0
         marks = place.marks if place else (None,) * len(prefixes)
-        self._builders = [
-            IndexedDatasetBuilder(prefix, dtype, resume=mark) for prefix, mark in zip(prefixes.values(), marks, strict=True)
-        ]
-        self._dedup = Deduplicator(digests, place.digests if place else 0) if digests else None
+        self._builders = []
+        with ExitStack() as opened:
+            for prefix, mark in zip(prefixes.values(), marks, strict=True):
+                self._builders.append(IndexedDatasetBuilder(prefix, dtype, resume=mark))
+                opened.callback(self._builders[-1].suspend)
+            self._dedup = Deduplicator(digests, place.digests if place else 0) if digests else None
+            opened.pop_all()
         self._recorded = self.continues
         self._next_record = time.monotonic() + SECONDS_BETWEEN_RECORDS
 

@@ -34,7 +34,10 @@ class ParquetRows:
                         yield row_record(number, values, keys)
                         number += 1
         except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"{self.path} must be whole; after row {number - 1}: {error}. Fetch or write the file again.") from None
+            reason = " ".join(str(error).split())
+            raise DataError(
+                f"{self.path} must be whole; after row {number - 1}: {reason}. Fetch or write the file again."
+            ) from None
 
 
 def parquet_chunks(path: Path, keys: Sequence[str], position: int) -> Iterator[ParquetRows]:

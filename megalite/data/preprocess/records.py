@@ -5,6 +5,11 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 from megalite.data.preprocess.inputs import Block
 
+try:
+    import orjson
+except ImportError:
+    orjson = None
+
 
 class Record(NamedTuple):
     """The texts of one line: for each JSON key, the sequences of its document (a plain string is one sequence)."""
@@ -76,7 +81,7 @@ def _invalid_utf8(number: int, byte: int, place: int) -> InvalidRecord:
 
 def _parse_object(number: int, line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(_decode(number, line))
+        record = _loads(number, line)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             raise InvalidRecord(number, "several values on one line", f"the second starts at column {error.colno}")
@@ -86,6 +91,16 @@ def _parse_object(number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise InvalidRecord(number, "not a JSON object", f"the line is a {type(record).__name__}")
     return record
+
+
+def _loads(number: int, line: bytes) -> Any:
+    """orjson is two to three times as fast and accepts less: what it refuses, the standard library accepts or explains."""
+    if orjson is not None:
+        try:
+            return orjson.loads(line)
+        except orjson.JSONDecodeError:
+            pass
+    return json.loads(_decode(number, line))
 
 
 def _texts(number: int, record: dict[str, Any], key: str, check: bool) -> list[str]:

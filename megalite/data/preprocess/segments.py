@@ -27,7 +27,7 @@ _SPLIT_PATTERNS = {
     _CONTRACTIONS + _LETTERS + r"|\p{N}" + _REST: _BEFORE_SPACE_OR_LINE,  # Qwen 2
 }
 _NORMALIZERS = (None, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "BertNormalizer")  # a space stands alone in all of them
-_WORD_MODELS = ("BPE", "WordPiece", "WordLevel")
+_WORD_MODELS = ("BPE", "WordPiece")
 
 
 def segment_rule(tokenizer: RustTokenizer) -> re.Pattern[str] | None:
@@ -38,6 +38,8 @@ def segment_rule(tokenizer: RustTokenizer) -> re.Pattern[str] | None:
     normalizer = description["normalizer"]
     if description["model"]["type"] not in _WORD_MODELS or (normalizer or {}).get("type") not in _NORMALIZERS:
         return None
+    if description["model"]["type"] == "WordPiece" and tokenizer.token_id(description["model"]["unk_token"]) is None:
+        return None  # some texts have no encoding
     for token in description["added_tokens"]:
         if token["lstrip"] or token["rstrip"] or re.search(r"\s", token["content"]):
             return None

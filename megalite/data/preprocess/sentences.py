@@ -25,10 +25,13 @@ ABBREVIATIONS = frozenset(
 BEFORE_NUMBERS = frozenset("no nos vol vols fig figs eq eqs sec ch p pp art".split())
 
 _CLOSING = r"""["'”’»)\]」』】）]*"""
+# Each alternative begins where no earlier one can have begun, so that a run of marks or spaces costs linear time.
 _BORDER = re.compile(
-    rf"(?P<paragraph>[^\S\n]*\n\s*\n)|(?P<full>[。！？।]+{_CLOSING})|(?P<stop>[.!?…]+{_CLOSING})(?=\s)"
+    rf"(?P<paragraph>\n[^\S\n]*\n\s*)|[。！？।]+{_CLOSING}\s*|(?P<stop>(?<![.!?…])[.!?…]+{_CLOSING})(?P<gap>\s+)"
 )
+_EMPTY_LINE = re.compile(r"\n[^\S\n]*\n")
 _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«])([^\s(\[\"'“‘«]*)\Z")
+_NUMBERED_LINE = re.compile(r"(?:\A|\n)[^\S\n]*\d+\Z")
 _INITIALS = re.compile(r"[^\W\d_](\.[^\W\d_])*")
 _LONGEST_WORD = 24
 
@@ -57,31 +60,29 @@ def _without_gap(sentence: str, keep_breaks: bool) -> str:
 def _ends(text: str) -> Iterator[int]:
     """Where each sentence and the white space behind it end."""
     for border in _BORDER.finditer(text):
-        if border["stop"] and not _is_end(text, border):
-            continue
-        stop = border.end()
-        while stop < len(text) and text[stop].isspace():
-            stop += 1
-        yield stop
+        if border["stop"] is None or _is_end(text, border):
+            yield border.end()
     yield len(text)
 
 
 def _is_end(text: str, border: re.Match[str]) -> bool:
     """Whether the marks in front of white space end a sentence; a lone full stop may belong to the word before it."""
-    following = text[border.end() : border.end() + 64].lstrip()
-    if following[:1].islower():
+    if _EMPTY_LINE.search(border["gap"]):
+        return True
+    following = text[border.end() : border.end() + 1]
+    if following.islower():
         return False
     return border["stop"] != "." or not _is_abbreviation(text, border.start(), following)
 
 
 def _is_abbreviation(text: str, stop: int, following: str) -> bool:
     """Whether the full stop at ``stop``, with ``following`` behind it, belongs to the word before it."""
-    found = _LAST_WORD.search(text[max(0, stop - _LONGEST_WORD) : stop])
+    before = text[max(0, stop - _LONGEST_WORD) : stop]
+    found = _LAST_WORD.search(before)
     word = found[1] if found else ""
     if word.isdigit():
-        line_start = text.rfind("\n", 0, stop) + 1
-        return text[line_start:stop].strip() == word
-    is_initial = _INITIALS.fullmatch(word) is not None and (word.isupper() or "." in word)
+        return _NUMBERED_LINE.search(before) is not None
     if word.lower() in BEFORE_NUMBERS:
-        return following[:1].isdigit()
+        return following.isdigit()
+    is_initial = _INITIALS.fullmatch(word) is not None and (word.isupper() or "." in word)
     return is_initial or word.lower() in ABBREVIATIONS

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megalite.data.preprocess.inputs import find_inputs, read_blocks
+from megalite.data.preprocess.streams import STDIN
 from megalite.errors import DataError
 
 
@@ -41,6 +42,24 @@ def test_the_description_of_a_corpus_in_the_directory_is_no_input(tmp_path):
 def test_a_path_that_does_not_exist(tmp_path):
     with pytest.raises(DataError, match="--input must name existing files or directories; given '.*nowhere'"):
         find_inputs([str(tmp_path / "nowhere")])
+
+
+def test_a_pattern_stands_for_the_files_that_it_matches(tmp_path):
+    for name in ("b.jsonl", "a.jsonl", "sub/c.jsonl", "d.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert find_inputs([str(tmp_path / "*.jsonl")]) == [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    assert find_inputs([str(tmp_path / "**" / "c*")]) == [tmp_path / "sub" / "c.jsonl"]
+    with pytest.raises(DataError, match=r"--input patterns must match files; '.*\*.gz' matches none"):
+        find_inputs([str(tmp_path / "*.gz")])
+    (tmp_path / "[x]*").touch()
+    assert find_inputs([str(tmp_path / "[x]*")]) == [tmp_path / "[x]*"], "a file of that very name"
+
+
+def test_standard_input_is_read_once():
+    assert find_inputs(["-"]) == [STDIN]
+    with pytest.raises(DataError, match="--input can read standard input once; '-' is given 2 times"):
+        find_inputs(["-", "-"])
 
 
 def test_a_directory_without_a_fitting_file(tmp_path):

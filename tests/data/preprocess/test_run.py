@@ -10,6 +10,7 @@ from megalite.data.indexed import IndexedDataset
 from megalite.data.indexed_builder import IndexedDatasetBuilder
 from megalite.data.preprocess.inputs import BLOCK_BYTES
 from megalite.data.preprocess.options import PreprocessOptions
+from megalite.data.preprocess.output import Output
 from megalite.data.preprocess.run import preprocess
 from megalite.data.sidecar import check_tokenizer, read_sidecar
 from megalite.data.tokenizers import TokenizerOptions, build_tokenizer
@@ -117,7 +118,7 @@ def test_the_files_are_the_same_for_any_number_of_workers_and_as_written_one_by_
 
 
 @pytest.mark.parametrize(
-    "vocab_size, dtype", [(65_499, "uint16"), (65_500, "int32"), (65_537, "int32")]
+    "vocab_size, dtype", [(65_499, "uint16"), (65_500, "int32"), (65_535, "int32"), (65_536, "int32"), (65_538, "int32")]
 )
 def test_the_largest_id_survives_at_every_border_of_the_dtypes(tmp_path, vocab_size, dtype):
     largest = vocab_size - 1  # which is the end-of-document token of a tokenizer of this size
@@ -234,9 +235,168 @@ def test_a_missing_tokenizer_creates_nothing(tmp_path):
         ({"workers": 0}, "--workers must be at least 1; given 0"),
         ({"log_interval": 0}, "--log-interval must be at least 1; given 0"),
         ({"json_keys": ("a", "b", "a")}, "--json-keys must be different keys, at least one; given 'a b a'"),
+        ({"keep_newlines": True}, "--keep-newlines needs --split-sentences"),
         ({"json_keys": ()}, "--json-keys must be different keys, at least one; given ''"),
     ],
 )
 def test_flags_out_of_range(tmp_path, fields, message):
     with pytest.raises(ConfigError, match=message):
         preprocess(options(tmp_path, tmp_path / "x", **fields))
+
+
+def bpe(directory: Path) -> TokenizerOptions:
+    return TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(byte_level_bpe(directory / "tok")))
+
+
+def written(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("out*"))}
+
+
+def test_both_backends_write_the_same_files_and_the_log_says_which_and_why(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logger, "propagate", True)
+    corpus = write_lines(tmp_path / "x.jsonl", *(json.dumps({"text": text + " <|endoftext|>"}) for text in MULTILINGUAL))
+    files = []
+    for backend in ("auto", "gigatoken", "tokenizers"):
+        with caplog.at_level("INFO", "megalite"):
+            preprocess(options(tmp_path, corpus, tokenizer=bpe(tmp_path), append_eod=True, tokenizer_backend=backend))
+        files.append(written(tmp_path))
+    assert files[0] == files[1] == files[2]
+    said = [message for message in caplog.messages if message.startswith("encoding with")]
+    assert said[0].startswith(f"encoding with gigatoken: its ids are equal on the first {len(MULTILINGUAL)} texts")
+    assert said[2] == "encoding with tokenizers: --tokenizer-backend asks for it"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sentences_become_a_corpus_of_another_name(tmp_path, workers):
+    corpus = write_lines(tmp_path / "x.jsonl", '{"text": "One. Two.\\n Three."}', '{"text": " "}', '{"text": ["Four.", "Five"]}')
+    preprocess(options(tmp_path, corpus, tokenizer=bpe(tmp_path), append_eod=True, split_sentences=True, workers=workers))
+    decode = build_tokenizer(bpe(tmp_path)).decode
+    documents = documents_of(tmp_path / "out_text_sentence")
+    end = "<|endoftext|>"
+    assert [[decode(ids) for ids in document] for document in documents] == [
+        ["One.", "Two.", "Three." + end], [], ["Four.", "Five" + end]
+    ]
+
+
+def test_only_the_first_document_of_a_text_stays(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logger, "propagate", True)
+    (tmp_path / "in").mkdir()
+    write_lines(tmp_path / "in" / "a.jsonl", '{"a": "1", "b": "1"}', '{"a": "1", "b": "2"}', '{"a": "1", "b": "1"}')
+    write_lines(tmp_path / "in" / "b.jsonl", '{"a": "1", "b": "2"}', '{"a": "", "b": "3"}', '{"a": "", "b": "3"}')
+    summary = preprocess(options(tmp_path, tmp_path / "in", json_keys=("a", "b"), dedup=True, append_eod=True, workers=2))
+    assert documents_of(tmp_path / "out_a_document") == [[[1, 100]], [[1, 100]], []]
+    assert documents_of(tmp_path / "out_b_document") == [[[1, 100]], [[2, 100]], [[3, 100]]]
+    assert (summary.duplicates, summary.columns["b"].text_bytes) == (3, 3)
+    assert any("left out 3 documents whose text came before" in message for message in caplog.messages)
+    assert read_sidecar(str(tmp_path / "out_a_document")).summary["duplicate_documents"] == 3
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_the_summary_is_written_as_json(tmp_path):
+    corpus = write_lines(tmp_path / "x.jsonl", '{"text": "1 2"}', "{", '{"text": ""}')
+    preprocess(options(tmp_path, corpus, skip_invalid=True, summary_json=str(tmp_path / "summary.json")))
+    report = json.loads((tmp_path / "summary.json").read_text())
+    assert report["corpora"]["text"]["documents"] == 2
+    assert (report["corpora"]["text"]["empty"], report["corpora"]["text"]["longest"]) == (1, 2)
+    assert report["skipped"]["malformed JSON"]["line"] == 2
+    assert report["tokens_per_second"] > 0
+
+
+class Interruption:
+    """Ctrl-C after so many chunks are written, with a record after each."""
+
+    def __init__(self, monkeypatch, chunks: int | None):
+        monkeypatch.setattr("megalite.data.preprocess.output.SECONDS_BETWEEN_RECORDS", 0.0)
+        self.written = 0
+        write = Output.write
+
+        def counted(output, chunk, seconds):
+            if self.written == chunks:
+                raise KeyboardInterrupt
+            write(output, chunk, seconds)
+            self.written += 1
+
+        monkeypatch.setattr(Output, "write", counted)
+
+
+def write_many_inputs(directory: Path) -> Path:
+    """Seven chunks: files of all kinds, with repeated documents and invalid lines."""
+    directory.mkdir()
+    number = iter(range(1, 1000))
+
+    def lines():
+        return "".join(json.dumps({"text": f"Say {next(number) % 9}. Or {n}!", "b": "x"}) + "\n" for n in range(12))
+
+    (directory / "a.jsonl").write_text(lines() + "{\n" + lines())
+    (directory / "b.jsonl.gz").write_bytes(gzip.compress(lines().encode()))
+    (directory / "c.jsonl").write_text(lines() + "[\n")
+    for name in ("d.jsonl", "e.json", "f.jsonl", "g.jsonl"):
+        (directory / name).write_text(lines() + "{}\n" + lines())
+    return directory
+
+
+@pytest.mark.parametrize("stop", [1, 2, 6])
+def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(tmp_path, stop, monkeypatch, caplog):
+    monkeypatch.setattr(logger, "propagate", True)
+    inputs, tokenizer = write_many_inputs(tmp_path / "in"), bpe(tmp_path)
+    fields = dict(tokenizer=tokenizer, json_keys=("text", "b"), dedup=True, split_sentences=True, skip_invalid=True)
+    (tmp_path / "whole").mkdir()
+    whole = preprocess(options(tmp_path / "whole", inputs, **fields))
+    with monkeypatch.context() as patch:
+        Interruption(patch, stop)
+        with pytest.raises(KeyboardInterrupt):
+            preprocess(options(tmp_path, inputs, **fields))
+    assert (tmp_path / "out.resume.json").exists()
+    assert not list(tmp_path.glob("out*.idx")), "nothing looks like a corpus yet"
+    partial = tmp_path / "out_b_sentence.bin.partial"
+    partial.write_bytes(partial.read_bytes() + b"written after the last record")
+    with monkeypatch.context() as patch, caplog.at_level("INFO", "megalite"):
+        rest = Interruption(patch, None)
+        summary = preprocess(options(tmp_path, inputs, **fields, workers=2))
+    assert rest.written == 7 - stop
+    assert any(message.startswith("continuing an interrupted run after") for message in caplog.messages)
+    assert written(tmp_path) == written(tmp_path / "whole")
+    assert (summary.columns, summary.skipped, summary.duplicates) == (whole.columns, whole.skipped, whole.duplicates)
+
+
+def test_other_flags_or_inputs_start_anew(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(logger, "propagate", True)
+    inputs, tokenizer = write_many_inputs(tmp_path / "in"), bpe(tmp_path)
+    with monkeypatch.context() as patch:
+        Interruption(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            preprocess(options(tmp_path, inputs, tokenizer=tokenizer, skip_invalid=True))
+    (tmp_path / "whole").mkdir()
+    with caplog.at_level("INFO", "megalite"):
+        for directory in (tmp_path, tmp_path / "whole"):
+            preprocess(options(directory, inputs, tokenizer=tokenizer, skip_invalid=True, append_eod=True))
+    assert any("out.resume.json is of a run with other flags or inputs: starting anew" in message for message in caplog.messages)
+    assert written(tmp_path) == written(tmp_path / "whole")
+
+
+def test_an_error_of_the_user_leaves_nothing_even_after_a_record(tmp_path, monkeypatch):
+    inputs = write_many_inputs(tmp_path / "in")
+    Interruption(monkeypatch, None)
+    with pytest.raises(DataError, match="c.jsonl:13: malformed JSON"):
+        (inputs / "a.jsonl").write_text('{"text": "1"}\n')
+        preprocess(options(tmp_path, inputs, tokenizer=bpe(tmp_path)))
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_lost_partial_file_is_told(tmp_path, monkeypatch):
+    inputs, tokenizer = write_many_inputs(tmp_path / "in"), bpe(tmp_path)
+    with monkeypatch.context() as patch:
+        Interruption(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            preprocess(options(tmp_path, inputs, tokenizer=tokenizer, skip_invalid=True))
+    (tmp_path / "out_text_document.lengths.partial").write_bytes(b"")
+    with pytest.raises(DataError, match=r"lengths.partial must hold at least the \d+ bytes .* it holds 0: remove .*resume.json"):
+        preprocess(options(tmp_path, inputs, tokenizer=tokenizer, skip_invalid=True))
+
+
+def test_a_fault_late_in_a_large_file_has_its_line(tmp_path):
+    line = '{"text": "' + "1 " * 5000 + '"}\n'
+    (tmp_path / "x.jsonl").write_text(line * 300 + "{\n" + line)
+    assert (tmp_path / "x.jsonl").stat().st_size > 2.5 * BLOCK_BYTES
+    with pytest.raises(DataError, match="x.jsonl:301: malformed JSON"):
+        preprocess(options(tmp_path, tmp_path / "x.jsonl", workers=2))
