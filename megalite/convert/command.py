@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tensor_parallel_size=given.target_tensor_parallel_size,
         pipeline_parallel_size=given.target_pipeline_parallel_size,
         virtual_stages=given.target_virtual_stages,
+        pipeline_layout=given.target_pipeline_layout,
+        distributed_optimizer=given.target_distributed_optimizer,
         transformer_impl=given.target_transformer_impl,
         max_shard_bytes=parse_size(given.max_shard_size),
     )
@@ -68,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--target-tensor-parallel-size", type=int, default=1, metavar="N", help="for Megatron-LM")
     parser.add_argument("--target-pipeline-parallel-size", type=int, default=1, metavar="N", help="for Megatron-LM")
     parser.add_argument("--target-virtual-stages", type=int, default=1, metavar="N", help="per rank, for Megatron-LM")
+    layout = "what each virtual stage holds, as in 'Ett|ttt|tL', for Megatron-LM; default: an even split"
+    parser.add_argument("--target-pipeline-layout", metavar="LAYOUT", help=layout)
+    distributed = "write Adam's state in the file of Megatron-LM's distributed optimizer"
+    parser.add_argument("--target-distributed-optimizer", action="store_true", help=distributed)
     kinds = ("transformer_engine", "local")
     parser.add_argument(
         "--target-transformer-impl", choices=kinds, default=kinds[0], help="names of layers, for Megatron-LM"

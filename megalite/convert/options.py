@@ -25,6 +25,10 @@ class WriteOptions:
     """Of a Megatron-LM checkpoint."""
     virtual_stages: int = 1
     """Of a Megatron-LM checkpoint, per rank."""
+    pipeline_layout: str | None = None
+    """Of a Megatron-LM checkpoint: what each virtual stage holds, in its own language; None for an even split."""
+    distributed_optimizer: bool = False
+    """Of a Megatron-LM checkpoint: whether Adam's state is written as the distributed optimizer keeps it."""
     transformer_impl: str = "transformer_engine"
     """Of a Megatron-LM checkpoint: which layers its names are for."""
     max_shard_bytes: int = 5_000_000_000

@@ -44,10 +44,14 @@ LLAMA_MODEL = dict(
 
 
 def save_run(
-    directory: Path, model: dict, dtype: str = "float32", slots: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
+    directory: Path,
+    model: dict,
+    dtype: str = "float32",
+    slots: tuple[str, ...] = ("exp_avg", "exp_avg_sq"),
+    rule: str = "adam",
 ) -> Path:
     """Write what a run of ``model`` would save after five steps, with other values in every tensor."""
-    config = Config(model=ModelConfig(**model)).replace(bf16=dtype == "bfloat16")
+    config = Config(model=ModelConfig(**model)).replace(bf16=dtype == "bfloat16", optimizer=rule)
     pieces = []
     for name, shape in parameter_shapes(config.model).items():
         main = _values(name, shape)

@@ -12,10 +12,11 @@ from megalite.checkpoint.shard import dtype_name
 from megalite.convert.distcp import METADATA, ChunkedDirectory
 from megalite.convert.extras import CONFIG_JSON, FOLDER, extras_in
 from megalite.convert.megatron.arguments import config_from, counters
+from megalite.convert.megatron.distributed import DISTRIBUTED_SLOTS, MAIN
 from megalite.convert.megatron.files import known_types, tracked_name
 from megalite.convert.megatron.fit import check_fit
 from megalite.convert.megatron.layout import Grid, RankKey, model_layout, with_optimizer
-from megalite.convert.megatron.optimizer import MAIN, SLOTS, num_updates
+from megalite.convert.megatron.optimizer import num_updates
 from megalite.convert.options import ReadOptions
 from megalite.convert.source import Source
 from megalite.convert.tensors import load_pickle
@@ -57,7 +58,7 @@ class TorchDistSource(Source):
         dtypes = {self._chunks.tensors[place.name].dtype for key, place in self._places.items() if key.slot is None}
         if dtypes == {torch.float32}:  # Main parameters are then the parameters once more.
             self._places = {key: place for key, place in self._places.items() if key.slot != MAIN}
-        slots = tuple(slot for slot in (*SLOTS, MAIN) if any(key.slot == slot for key in self._places))
+        slots = tuple(slot for slot in DISTRIBUTED_SLOTS if any(key.slot == slot for key in self._places))
         self._layout = with_optimizer(model_layout(self.config.model, Grid(1, 1, (layers,)), padded), slots)
         found = {key: self._box(place).extent[place.num_leading :] for key, place in self._places.items()}
         check_fit(directory, self._layout.foreign_shapes, found)

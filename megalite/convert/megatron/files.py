@@ -17,7 +17,6 @@ from megalite.convert.tensors import load_pickle
 from megalite.errors import CheckpointError
 
 FILE = "model_optim_rng.pt"
-DISTRIBUTED = "distrib_optim.pt"
 
 
 def _plain(*values: Any) -> Any:

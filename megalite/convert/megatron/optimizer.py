@@ -1,27 +1,24 @@
-"""Adam's state in the files of Megatron-LM, where tensors have numbers instead of names: both of its optimizers.
+"""State of optimizers in the files of Megatron-LM, where tensors have numbers instead of names.
 
 The numbers count the parameters of each group, with and without weight decay, in the order of the model's tensors.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Callable, Sequence
 
 import torch
 
 from megalite.config import Config, OptimizerConfig
-from megalite.convert.megatron.files import DISTRIBUTED, RankFile, read_file
-from megalite.convert.megatron.layout import OUTPUT, WORDS, RankKey
+from megalite.convert.megatron.distributed import DISTRIBUTED, MAIN, Buckets, Shapes, read_distributed_state
+from megalite.convert.megatron.files import RankFile, read_file
+from megalite.convert.megatron.layout import RankKey
 from megalite.errors import CheckpointError
 from megalite.optim.decay import WeightDecay
 from megalite.optim.lr import LearningRate
 
-SLOTS = ("exp_avg", "exp_avg_sq")
-MAIN = "param"
-"""Our slot of float32 main parameters."""
-_ALIGNMENT = 64
-"""Elements to a multiple of which the distributed optimizer places each parameter in a bucket."""
-
-Shapes = Mapping[RankKey, tuple[int, ...]]
+SLOTS_OF = {"adam": {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}, "sgd": {"momentum": "momentum_buffer"}}
+"""The update rules that Megatron-LM has in the same form: our slots, and its names for them."""
+_SLOTS = {ours: theirs for slots in SLOTS_OF.values() for ours, theirs in slots.items()}
 
 
 def decays(key: RankKey, shape: tuple[int, ...]) -> bool:
@@ -40,7 +37,7 @@ def read_state(file: RankFile, shapes: Shapes, stages: int) -> tuple[dict[RankKe
         return _read_plain_state(file.content, shapes, str(file.path))
     inner = file.content["optimizer"]["optimizer"]
     buckets = Buckets.of(vars(file.content["args"]), file.pp, stages)
-    return _read_distributed_state(read_file(distributed), shapes, buckets, str(distributed)), num_updates(inner)
+    return read_distributed_state(read_file(distributed), shapes, buckets, str(distributed)), num_updates(inner)
 
 
 def _read_plain_state(content: dict[str, Any], shapes: Shapes, where: str) -> tuple[dict[RankKey, torch.Tensor], int]:
@@ -57,7 +54,8 @@ def _read_plain_state(content: dict[str, Any], shapes: Shapes, where: str) -> tu
     groups = _groups(inner["param_groups"], shapes, where)
     for index, (group, keys) in enumerate(zip(inner["param_groups"], groups)):
         for at, (number, key) in enumerate(zip(group["params"], keys)):
-            tensors = {slot: inner["state"][number][slot] for slot in SLOTS if slot in inner["state"].get(number, {})}
+            state = inner["state"].get(number, {})
+            tensors = {ours: state[theirs] for ours, theirs in _SLOTS.items() if theirs in state}
             if main is not None:
                 tensors[MAIN] = main[index][at]
             for slot, tensor in tensors.items():
@@ -123,85 +121,30 @@ def write_state(
             }
         )
         for number, key in zip(numbers, keys):
-            state[number] = {slot: make(replace(key, slot=slot)) for slot in SLOTS}
+            state[number] = {_SLOTS[slot]: make(replace(key, slot=slot)) for slot in slots if slot != MAIN}
         main.append([make(replace(key, slot=MAIN)) for key in keys] if MAIN in slots else [])
     inner = {"state": state, "param_groups": groups}
     return {"optimizer": inner, "fp32_from_fp16_params": main} if MAIN in slots else inner
 
 
-@dataclass(frozen=True)
-class Buckets:
-    """How the distributed optimizer of a rank cut its first chunk; of the others each is one bucket."""
-
-    size: int | None
-    """Elements after which a new bucket begins; None: never."""
-    alone: frozenset[str] = frozenset()
-    """Names of parameters that have a bucket of their own: those tied across stages."""
-
-    @staticmethod
-    def of(arguments: dict[str, Any], pp: int, stages: int) -> "Buckets":
-        """Of pipeline rank ``pp``. Only the first rank's gradients are reduced in several buckets, with overlap."""
-        tied = stages > 1 and not arguments.get("untie_embeddings_and_output_weights")
-        size = None
-        if arguments.get("overlap_grad_reduce") and pp == 0:
-            ranks = arguments.get("data_parallel_size", 1)
-            size = arguments.get("ddp_bucket_size") or max(40_000_000, 1_000_000 * ranks)
-        return Buckets(size, frozenset((WORDS, OUTPUT) if tied else ()))
+def without_tensors(state: dict[str, Any]) -> dict[str, Any]:
+    """What stays of :func:`write_state` where the distributed optimizer keeps the tensors in its own file."""
+    inner = state.get("optimizer", state)
+    return {"optimizer": {"param_groups": [_without(group, "params") for group in inner["param_groups"]]}}
 
 
-def _read_distributed_state(content: Any, shapes: Shapes, buckets: Buckets, where: str) -> dict[RankKey, torch.Tensor]:
-    """The state in a rank's ``distrib_optim.pt``: flat buffers of each chunk, parameters in reverse order."""
-    if not isinstance(content, dict) or not content.get("buckets_coalesced"):
-        raise CheckpointError(
-            f"{where} must hold coalesced buckets, as Megatron-LM writes since 2024. Add --drop-optimizer."
-        )
-    found: dict[RankKey, torch.Tensor] = {}
-    chunks = sorted({key.chunk for key in shapes})
-    for chunk in chunks:
-        buffers = content.get(chunk, {})
-        own = {key: shape for key, shape in shapes.items() if key.chunk == chunk}
-        places, numel = _places(own, buckets if chunk == chunks[0] else replace(buckets, size=None))
-        if len(buffers) != 1 or (buffer := next(iter(buffers.values())))["numel_unpadded"] != numel:
-            sizes = [entry["numel_unpadded"] for entry in buffers.values()]
-            raise CheckpointError(
-                f"{where}: the buffer of model chunk {chunk} must have {numel} elements; there are {sizes}. It was "
-                "written with options that megalite does not know: add --drop-optimizer to take the parameters alone."
-            )
-        for key, start in places.items():
-            size = torch.Size(own[key]).numel()
-            for slot in (*SLOTS, MAIN):
-                found[replace(key, slot=slot)] = buffer[slot][start : start + size].view(own[key])
-    return found
-
-
-def _places(shapes: Shapes, buckets: Buckets) -> tuple[dict[RankKey, int], int]:
-    """Where each parameter begins in the coalesced buffer, and the buffer's length."""
-    places: dict[RankKey, int] = {}
-    begin = end = 0  # Of the bucket being filled: its gaps for alignment are stored, those between buckets are not.
-    for key, shape in reversed(shapes.items()):
-        alone = key.name in buckets.alone
-        if alone and end > begin:
-            begin = end
-        start = begin + -(-(end - begin) // _ALIGNMENT) * _ALIGNMENT
-        places[key] = start
-        end = start + torch.Size(shape).numel()
-        if alone or (buckets.size is not None and end - begin >= buckets.size):
-            begin = end
-    return places, end
+def _without(group: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != name}
 
 
 def group_rates(optimizer: OptimizerConfig) -> dict[str, Any]:
     """What Megatron-LM keeps in every group of parameters besides."""
     lr = optimizer.lr or 0.0
-    return {
-        "lr": lr,
-        "max_lr": lr,
-        "min_lr": optimizer.min_lr,
-        "weight_decay": optimizer.weight_decay,
-        "betas": (optimizer.adam_beta1, optimizer.adam_beta2),
-        "eps": optimizer.adam_eps,
-        "bias_correction": True,
-    }
+    common = {"lr": lr, "max_lr": lr, "min_lr": optimizer.min_lr, "weight_decay": optimizer.weight_decay}
+    if optimizer.optimizer == "sgd":
+        return {**common, "momentum": optimizer.sgd_momentum, "dampening": 0.0, "nesterov": False}
+    betas = (optimizer.adam_beta1, optimizer.adam_beta2)
+    return {**common, "betas": betas, "eps": optimizer.adam_eps, "bias_correction": True}
 
 
 def scheduler_state(config: Config, consumed_samples: int) -> dict[str, Any] | None:

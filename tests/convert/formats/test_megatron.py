@@ -250,10 +250,49 @@ def test_relu_has_no_place_in_megatron(tmp_path):
 
 
 def test_state_of_other_rules_has_no_place_in_megatron(tmp_path):
-    run = save_run(tmp_path / "run", GPT2_MODEL, slots=("momentum",))
-    with pytest.raises(ConfigError, match="this one has momentum: add --drop-optimizer"):
+    run = save_run(tmp_path / "run", GPT2_MODEL, slots=("momentum",), rule="lion")
+    sgd = save_run(tmp_path / "sgd", GPT2_MODEL, slots=("momentum",), rule="sgd")
+    with pytest.raises(ConfigError, match="of adam and sgd; this checkpoint has that of lion .momentum.: add --drop-opt"):
         convert(run, tmp_path / "out", "megatron")
+    with pytest.raises(ConfigError, match="distributed optimizer of Megatron-LM has the optimizer state of adam; this"):
+        convert(sgd, tmp_path / "out", "megatron", "--target-distributed-optimizer")
     convert(run, tmp_path / "out", "megatron", "--drop-optimizer")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_momentum_of_sgd_comes_back(tmp_path, dtype):
+    run = save_run(tmp_path / "run", GPT2_MODEL, dtype, slots=("momentum",), rule="sgd")
+    convert(run, tmp_path / "megatron", "megatron", *layout(2, 2))
+    path = tmp_path / "megatron" / "iter_0000005" / "mp_rank_00_001" / "model_optim_rng.pt"
+    optimizer = torch.load(path, weights_only=False)["optimizer"]
+    inner = optimizer.get("optimizer", optimizer)
+    assert inner["state"][0].keys() == {"momentum_buffer"} and inner["param_groups"][0]["momentum"] == 0.9
+    assert_same(run, tmp_path / "megatron")
+    convert(tmp_path / "megatron", tmp_path / "back", "megalite")
+    assert open_checkpoint(tmp_path / "back").config.optimizer.optimizer == "sgd"
+
+
+@pytest.mark.parametrize("pp, stages, layers", [
+    (2, "Et|ttt L", (1, 3)),
+    (4, "E|t*3||tL", (0, 3, 0, 1)),
+    (2, "Et|t*2|t|L", (1, 2, 1, 0)),
+])  # fmt: skip
+@pytest.mark.parametrize("distributed", [(), ("--target-distributed-optimizer",)], ids=["plain", "distributed"])
+def test_stages_may_be_uneven(tmp_path, pp, stages, layers, distributed):
+    run = save_run(tmp_path / "run", GPT2_MODEL, "bfloat16")
+    convert(run, tmp_path / "megatron", "megatron", *layout(2, pp), "--target-pipeline-layout", stages, *distributed)
+    assert_same(run, tmp_path / "megatron")
+    for stage, count in enumerate(layers):
+        path = tmp_path / "megatron" / "iter_0000005" / f"mp_rank_01_{stage % pp:03d}" / "model_optim_rng.pt"
+        content = torch.load(path, weights_only=False)
+        names = content["model" if len(layers) == pp else f"model{stage // pp}"]
+        assert len({name.split(".")[2] for name in names if name.startswith("decoder.layers.")}) == count
+        assert content["args"].pipeline_model_parallel_layout == stages
+
+
+def test_a_layout_that_is_none_is_shown(tmp_path, trained):
+    with pytest.raises(ConfigError, match="must hold all 4 layers .t.; it holds 3"):
+        convert(trained, tmp_path / "out", "megatron", *layout(1, 2), "--target-pipeline-layout", "Ett|tL")
 
 
 def test_the_loss_scaler_goes_along(tmp_path, trained):

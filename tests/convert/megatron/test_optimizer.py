@@ -7,9 +7,10 @@ import torch
 
 from megalite.convert.command import main
 from megalite.convert.formats import open_checkpoint
-from megalite.convert.megatron.files import DISTRIBUTED, RankFile
+from megalite.convert.megatron.distributed import DISTRIBUTED, Buckets, _places
+from megalite.convert.megatron.files import RankFile
 from megalite.convert.megatron.layout import OUTPUT, WORDS, Grid, RankKey, grid_of
-from megalite.convert.megatron.optimizer import Buckets, _places, read_state
+from megalite.convert.megatron.optimizer import read_state
 from megalite.errors import CheckpointError
 from tests.convert.conftest import LLAMA_MODEL, save_run
 
@@ -90,6 +91,34 @@ def test_the_distributed_optimizer_is_read(distributed):
     assert run.names() == cut.names() and cut.meta["num_updates"] == 5
     for name in run.names():
         assert torch.equal(run.read(name), cut.read(name)), name
+
+
+def test_the_distributed_optimizer_is_written_as_it_was_read(distributed, tmp_path):
+    run, cut = distributed
+    shape = ["--target-tensor-parallel-size", "2", "--target-pipeline-parallel-size", "2"]
+    command = ["--load-dir", str(run), "--save-dir", str(tmp_path / "out"), "--save-format", "megatron", *shape]
+    main([*command, "--target-distributed-optimizer"])
+    for path in cut.rglob("*.pt"):
+        expected = torch.load(path, weights_only=False)
+        written = torch.load(tmp_path / "out" / path.relative_to(cut), weights_only=False)
+        if path.name != DISTRIBUTED:
+            assert written["optimizer"] == expected["optimizer"] and written["args"].use_distributed_optimizer
+            continue
+        ((kind, buffer),) = expected[0].items()
+        assert written[0].keys() == {kind} and written[0][kind]["numel_unpadded"] == buffer["numel_unpadded"]
+        assert all(torch.equal(written[0][kind][slot], buffer[slot]) for slot in ("param", "exp_avg", "exp_avg_sq"))
+
+
+def test_float32_parameters_are_their_own_main_ones(tmp_path, trained):
+    command = ["--load-dir", str(trained), "--save-dir", str(tmp_path / "out"), "--save-format", "megatron"]
+    main([*command, "--target-distributed-optimizer"])
+    (path,) = tmp_path.rglob(DISTRIBUTED)
+    ((_, buffer),) = torch.load(path, weights_only=False)[0].items()
+    run, written = open_checkpoint(trained), open_checkpoint(tmp_path / "out")
+    first = run.read("embedding.word.weight").flatten()  # The last of the buffer, before 27 rows of padding.
+    assert torch.equal(buffer["param"][-128 * 24 :][: first.numel()], first)
+    assert run.names() == written.names()
+    assert all(torch.equal(run.read(name), written.read(name)) for name in run.names())
 
 
 def test_buffers_of_another_size_are_refused_and_can_be_left(distributed, tmp_path):
