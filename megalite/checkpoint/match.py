@@ -23,8 +23,10 @@ class Strictness:
 
     unread: Callable[[str], bool] = lambda name: False
     """Of which tensors of the checkpoint it is no surprise that the model does not want them."""
-    names: bool = True
-    """Missing and surplus tensors are an error. If not set they are a warning, and missing ones keep their values."""
+    missing: bool = True
+    """Missing tensors are an error. If not set they are a warning, and keep their values."""
+    surplus: bool = True
+    """Surplus tensors are an error. If not set they are a warning."""
     convert: bool = False
     """Tensors may be stored in another dtype than the model's."""
 
@@ -38,8 +40,9 @@ def readable_pieces(store: Store, pieces: Sequence[Piece], group: Group, strictn
     local: Wanted = {piece.name: (piece.global_shape, dtype_name(piece.tensor.dtype)) for piece in pieces}
     of_all_ranks = gather_objects_to(local, group)
     comparison = _compare(store, of_all_ranks, strictness) if of_all_ranks is not None else None
-    absent, unfit = broadcast_object(comparison, group)
-    if unfit or (absent and strictness.names):
+    missing, surplus, unfit = broadcast_object(comparison, group)
+    absent = missing + surplus
+    if unfit or (missing and strictness.missing) or (surplus and strictness.surplus):
         # Ours has a config.yaml, a Hugging Face directory a config.json.
         told = [path for name in (CONFIG, "config.json") if (path := store.directory / name).is_file()]
         where = f": its configuration is {told[0]}" if told else ""
@@ -47,23 +50,24 @@ def readable_pieces(store: Store, pieces: Sequence[Piece], group: Group, strictn
             f"{store.directory} does not fit the model:{absent}{unfit}\nUse the model that wrote it{where}."
         )
     if absent and group.rank == 0:
-        logger.warning(f"{store.directory} does not fit the model; missing tensors keep their values:{absent}")
+        kept = "missing tensors keep their values" if missing else "the model does not want all of it"
+        logger.warning(f"{store.directory} does not fit the model; {kept}:{absent}")
     stored = frozenset(store.names())
     return [piece for piece in pieces if piece.name in stored]
 
 
-def _compare(store: Store, wanted_by_rank: Sequence[Wanted], strictness: Strictness) -> tuple[str, str]:
-    """Listings of the tensors that only one side has, and of those that differ; empty where there are none."""
+def _compare(store: Store, wanted_by_rank: Sequence[Wanted], strictness: Strictness) -> tuple[str, str, str]:
+    """Listings of the tensors that are missing, surplus, and different; empty where there are none."""
     wanted: Wanted = {}
     for names in wanted_by_rank:
         wanted.update(names)
     stored: Wanted = {name: (store.shape(name), store.dtype(name)) for name in store.names()}
-    absent = _listing("missing", sorted(wanted.keys() - stored.keys()))
-    absent += _listing("surplus", [n for n in stored if n not in wanted and not strictness.unread(n)])
+    missing = _listing("missing", sorted(wanted.keys() - stored.keys()))
+    surplus = _listing("surplus", [n for n in stored if n not in wanted and not strictness.unread(n)])
     unfit = _listing("of another shape", _differences(stored, wanted, 0))
     if not strictness.convert:
         unfit += _listing("of another dtype", _differences(stored, wanted, 1))
-    return absent, unfit
+    return missing, surplus, unfit
 
 
 def _differences(stored: Wanted, wanted: Wanted, field: int) -> list[str]:

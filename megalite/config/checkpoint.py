@@ -1,6 +1,7 @@
 """Where checkpoints are written and what is read back."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,12 @@ class CheckpointConfig:
     """Load parameters and counters, but start with fresh optimizer state."""
     exit_on_missing_checkpoint: bool = False
     """--load without a checkpoint is an error even when the job starts for the first time in its --save directory."""
+    dist_ckpt_strictness: Literal[
+        "raise_all", "raise_unexpected", "assume_ok_unexpected", "log_all", "log_unexpected"
+    ] = "raise_all"
+    """What to do where checkpoint and model differ in names. raise_all: refuse. raise_unexpected and
+    assume_ok_unexpected: warn of tensors that the model does not want, refuse if any that it wants are missing. The
+    others: warn of both; what is missing keeps its initial values."""
     use_checkpoint_args: bool = False
     """Take the model's fields from the checkpoint's configuration, except those given on the command line or in the
     --config file."""

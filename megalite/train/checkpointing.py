@@ -155,7 +155,12 @@ class Checkpointing:
         with_state = not (self._flags.finetune or self._flags.no_load_optim)
         if with_state:
             _require_optimizer_state(store)
-        strictness = Strictness(unread=_dispensable(store, with_state), convert=True)
+        strictness = Strictness(
+            unread=_dispensable(store, with_state),
+            missing="log" not in self._flags.dist_ckpt_strictness,
+            surplus=self._flags.dist_ckpt_strictness == "raise_all",
+            convert=True,
+        )
         self._manager.load(store, pieces_to_load(engine, store, with_state), strictness)
         engine.optimizer.refresh_params()
         if self._flags.finetune:

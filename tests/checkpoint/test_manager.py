@@ -221,9 +221,13 @@ def test_differences_that_are_allowed(tmp_path, caplog):
     new = Piece("new", (2,), Box((0,), (2,)), torch.full((2,), 3.0))
     count = Piece("count", (), Box((), ()), torch.tensor(-1.0))
     with caplog.at_level("WARNING", "megalite"):
-        manager.load(store, [weight, new, count], Strictness(names=False, convert=True))
+        manager.load(store, [weight, new, count], Strictness(missing=False, surplus=False, convert=True))
     assert "missing tensors keep their values:\n  missing (1):\n    new\n  surplus (1):\n    norm" in caplog.text
     assert torch.equal(new.tensor, torch.full((2,), 3.0)) and count.tensor.item() == 1.0
+    manager.load(store, [weight], Strictness(surplus=False))
+    assert "the model does not want all of it:\n  surplus (2):\n    count\n    norm" in caplog.text
+    with pytest.raises(CheckpointError, match=r"does not fit the model:\n  missing \(1\):\n    new\n  surplus"):
+        manager.load(store, [weight, new, count], Strictness(surplus=False, convert=True))
 
 
 def test_a_flipped_bit_is_refused_when_integrity_is_verified(tmp_path):

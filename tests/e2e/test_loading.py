@@ -7,6 +7,7 @@ import pytest
 from megalite.checkpoint.store import open_store
 from megalite.errors import CheckpointError
 from tests.e2e.launch import curve, events, flags, trained
+from tests.harness import WorkerFailed
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,14 @@ def test_another_model_is_refused_by_name(corpus, checkpoints, tmp_path, failing
     wider = {"hidden_size": 64, "untie_embeddings_and_output_weights": True}
     error = failing(CheckpointError, options(corpus, tmp_path, load=checkpoints, **wider))
     assert "head.weight" in error and "embedding.word.weight" in error and "(101, 32)" in error
+
+
+def test_differing_names_are_warned_of_where_it_is_told_to(corpus, checkpoints, tmp_path, capfd):
+    untied = {"load": checkpoints, "untie_embeddings_and_output_weights": True, "train_iters": 5, "finetune": True}
+    trained(1, options(corpus, tmp_path, dist_ckpt_strictness="log_all", **untied))
+    assert "missing tensors keep their values:\n  missing (1):\n    head.weight\n" in capfd.readouterr().out
+    with pytest.raises(WorkerFailed, match=r"does not fit the model:\n  missing \(1\):\n    head.weight"):
+        trained(1, options(corpus, tmp_path, dist_ckpt_strictness="raise_unexpected", **untied))
 
 
 def test_evaluating_a_checkpoint_needs_neither_rate_nor_length(corpus, checkpoints, tmp_path):
