@@ -33,7 +33,7 @@ from megalite.data.indexed import optimal_dtype
 from megalite.data.indexed_builder import IndexedDatasetBuilder
 from megalite.data.preprocess.options import PreprocessOptions
 from megalite.data.preprocess.run import preprocess
-from megalite.data.preprocess.train_bpe import TrainTokenizerOptions, train_tokenizer
+from megalite.data.tokenizer_training.run import TrainTokenizerOptions, train_tokenizer
 from megalite.data.tokenizers import TokenizerOptions
 from megalite.log import echo, progress
 

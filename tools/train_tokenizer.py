@@ -1,6 +1,6 @@
-"""Train a byte-level BPE tokenizer on a corpus. See ``--help``."""
+"""Train a tokenizer on a corpus: byte-level BPE, Unigram or WordPiece. See ``--help`` and docs/preprocessing.md."""
 
-from megalite.data.preprocess.train_bpe import main
+from megalite.data.tokenizer_training.run import main
 from megalite.log import run_main
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from pathlib import Path
 
 TOOL = str(Path(__file__).parent.parent.parent / "tools" / "train_tokenizer.py")
 
+FILES = ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+
 
 def run(*flags: object) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, TOOL, *map(str, flags)], capture_output=True, text=True)
@@ -12,9 +14,17 @@ def run(*flags: object) -> subprocess.CompletedProcess:
 def test_a_run_from_the_command_line(tmp_path):
     (tmp_path / "x.txt").write_text("ab ab ab ab\n")
     done = run("--input", tmp_path / "x.txt", "--output_dir", tmp_path / "out", "--vocab-size", 258)
-    assert (done.returncode, done.stderr) == (0, "read 12 characters; merging pairs\n")
+    assert (done.returncode, done.stderr) == (0, "read 12 characters; learning tokens\n")
     assert done.stdout.startswith(f"{tmp_path}/out/tokenizer.json: 258 tokens, in ")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
+
+
+def test_standard_input_and_flags_of_a_model(tmp_path):
+    command = [sys.executable, TOOL, "--input", "-", "--output-dir", str(tmp_path), "--vocab-size", "40"]
+    command += ["--model-type", "wordpiece", "--cased"]
+    done = subprocess.run(command, input='{"text": "Ab Ab abc"}\n', capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "vocab.txt").read_text().split() == "[PAD] [UNK] [CLS] [SEP] [MASK] ##b ##c A a Ab".split()
 
 
 def test_a_users_error_is_one_sentence_and_status_2(tmp_path):

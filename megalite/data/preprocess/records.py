@@ -49,13 +49,13 @@ def line_records(block: Block) -> Iterator[Record | InvalidRecord]:
             yield fault
 
 
-def text_record(data: bytes) -> Record | InvalidRecord:
-    """All of ``data`` as one text, byte for byte."""
+def text_record(data: bytes, first_line: int = 1) -> Record | InvalidRecord:
+    """All of ``data``, which begins at ``first_line`` of its file, as one text, byte for byte."""
     try:
-        return Record(1, [[data.decode("utf-8")]])
+        return Record(first_line, [[data.decode("utf-8")]])
     except UnicodeDecodeError as error:
         line_start = data.rfind(b"\n", 0, error.start) + 1
-        return _invalid_utf8(data.count(b"\n", 0, error.start) + 1, data[error.start], error.start - line_start)
+        return _invalid_utf8(first_line + data.count(b"\n", 0, error.start), data[error.start], error.start - line_start)
 
 
 def row_record(number: int, values: Sequence[Any], keys: Sequence[str]) -> Record | InvalidRecord:

@@ -111,13 +111,13 @@ def require_file(path: str | None, flag: str, what: str) -> Path:
     return Path(path)
 
 
-def require_package(package: str, kind: str) -> ModuleType:
-    """An optional dependency of tokenizer type ``kind``; TokenizerError when it is not installed."""
+def require_package(package: str, purpose: str) -> ModuleType:
+    """An optional dependency, needed for ``purpose``; TokenizerError when it is not installed."""
     try:
         return importlib.import_module(package)
     except ImportError:
         raise TokenizerError(
-            f"{kind} needs the package {package}, which is not installed: pip install megalite[{package}]."
+            f"{purpose} needs the package {package}, which is not installed: pip install megalite[{package}]."
         ) from None
 
 

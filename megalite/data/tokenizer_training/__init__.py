@@ -1,0 +1,1 @@
+"""Training tokenizers on a corpus: the body of ``tools/train_tokenizer.py``."""
