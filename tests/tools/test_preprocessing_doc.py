@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_the_commands_make_a_corpus(tmp_path):
-    block, _ = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "preprocessing.md").read_text(), re.DOTALL)
+    block = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "preprocessing.md").read_text(), re.DOTALL)[0]
     (tmp_path / "corpus.jsonl").write_text('{"text": "def f(x):\\n    return x + 1\\n"}\n{"text": "Another document."}\n')
     (tmp_path / "tools").symlink_to(ROOT / "tools")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
