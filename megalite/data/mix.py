@@ -5,7 +5,7 @@ import math
 from types import ModuleType
 from typing import NamedTuple, Sequence
 
-from megalite.data.blend import BlendedDataset, samples_due
+from megalite.data.blend import BlendedDataset, normalized, samples_due
 from megalite.data.dataset import Concatenation, Dataset, Part, Request
 from megalite.data.stream import History, Reading, Stream, find_readings
 from megalite.log import logger
@@ -70,7 +70,9 @@ def _build(mix: Mix, readings: list[Reading], num_samples: int) -> tuple[Dataset
     due = samples_due(weights, num_samples)
     built = [_go_on(mix, i, readings[i], due[i], math.ceil(due[i] * (1 + surplus))) for i in range(len(due))]
     cache = mix.request.cache_for(mix.parts[0].corpus.prefix)
-    return BlendedDataset([dataset for dataset, _ in built], weights, num_samples, cache), [reading for _, reading in built]
+    # Megatron-LM divides given weights by their sum twice. The last bits that this changes decide between equals.
+    shares = weights if mix.weights is None else normalized(weights)
+    return BlendedDataset([dataset for dataset, _ in built], shares, num_samples, cache), [reading for _, reading in built]
 
 
 def _go_on(mix: Mix, number: int, reading: Reading, due: int, wanted: int) -> tuple[Dataset, Reading]:

@@ -56,6 +56,16 @@ def test_weighted_blends_are_built_with_the_surplus(prefixes):
     assert [len(dataset) for dataset in train.samples.datasets] == [(20000 - 1) // 5] * 2
 
 
+def test_equals_among_weights_are_decided_as_in_megatron(prefixes, tmp_path):
+    third = write_corpus(tmp_path / "third", [[7] * 100] * 20)
+    paths = ("0.7", prefixes[0], "0.2", prefixes[1], "0.1", third)
+    train = build_datasets(request(5, data_path=paths, split="100"), Wanted(20)).train
+    counts = [train.consumed(count) for count in range(21)]
+    taken = [[a - b for a, b in zip(after, before)].index(1) for before, after in zip(counts, counts[1:])]
+    # What megatron-core 0.16.1 takes.
+    assert taken == [0, 1, 0, 2, 0, 0, 1, 0, 0, 0, 0, 1, 0, 2, 0, 0, 1, 0, 0, 0]
+
+
 def test_prefixes_without_weights_blend_by_size(prefixes, tmp_path):
     small = write_corpus(tmp_path / "small", [[5] * 501])
     train = build_datasets(request(5, data_path=(prefixes[0], small), split="100"), Wanted(1050)).train
