@@ -31,8 +31,9 @@ class DataConfig:
     """An evaluation reads every token of the validation corpora once, instead of --eval-iters batches."""
     data_cache_path: str | None = None
     """Directory for index caches; may be local to each node. Default: cache/ beside each .bin/.idx pair."""
-    num_dataset_builder_threads: int = 1
-    """Threads that open corpora and build index caches. Never changes the samples."""
+    num_dataset_builder_threads: int = 4
+    """Threads that open corpora and build index caches; each holds the indices that it builds in memory. Never changes the
+    samples. (1 in Megatron-LM.)"""
     mid_level_dataset_surplus: float = 0.005
     """Share of samples by which each corpus of a blend is built longer than its part of the run. It decides the number of
     epochs that are shuffled together, hence the order."""

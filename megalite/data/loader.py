@@ -1,12 +1,17 @@
-"""Micro-batches of tensors, read ahead by threads."""
+"""Micro-batches of tensors, read ahead by threads.
 
-from concurrent.futures import Future, ThreadPoolExecutor
+Every rank that needs data reads it. That the ranks of a tensor-parallel group read the same pages costs less than that
+one reads them and sends them to the others (benchmarks/loader.py); stages in the middle of a pipeline read nothing.
+"""
+
+from concurrent.futures import Future
 from typing import Collection, Sequence
 
 import numpy as np
 import torch
 
 from megalite.data.dataset import Dataset
+from megalite.data.workers import Workers
 from megalite.errors import DataError
 
 Batch = dict[str, torch.Tensor]
@@ -32,28 +37,30 @@ class BatchLoader:
         self._num_samples = num_samples
         self._fields = sorted(set(fields) - {"sample_ids"})
         self._device = device
-        self._pool = ThreadPoolExecutor(num_workers, "megalite-loader") if num_workers and self._fields else None
-        self._ahead: dict[range, Future[Batch]] = {}
+        self._workers = Workers(num_workers, "megalite-loader") if num_workers and self._fields else None
+        self._ahead: dict[range, Future] = {}
 
     def load(self, samples: Sequence[range], ahead: Sequence[range] = ()) -> list[Batch]:
         """One micro-batch for each range of sample numbers; then start reading ``ahead``, what the next call will want.
 
-        Raises what reading raised, in whichever thread.
+        Raises what reading raised, in whichever thread, and :class:`DataError` if a thread has died.
         """
         reading, self._ahead = self._ahead, {}
         for numbers in reading.keys() - set(samples):
             reading[numbers].cancel()
-        batches = [reading[numbers].result() if numbers in reading else self._read(numbers) for numbers in samples]
-        if self._pool is not None:
-            self._ahead = {numbers: self._pool.submit(self._read, numbers) for numbers in ahead}
+        batches = [
+            self._workers.result(reading[numbers]) if numbers in reading else self._read(numbers) for numbers in samples
+        ]
+        if self._workers is not None:
+            self._ahead = {numbers: self._workers.submit(self._read, numbers) for numbers in ahead}
         return [
             {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()} for batch in batches
         ]
 
     def close(self) -> None:
         """End the threads; whatever was read ahead is dropped."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        if self._workers is not None:
+            self._workers.close()
         self._ahead = {}
 
     def _read(self, numbers: range) -> Batch:
