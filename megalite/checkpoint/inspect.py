@@ -60,7 +60,11 @@ def _verify(store: Store) -> None:
 
 
 def _heading(store: Store) -> str:
-    counters = [f"{name} {json.dumps(value)}" for name, value in store.meta.items() if name != "iteration"]
+    apart = ("iteration", "data_stream")
+    counters = [f"{name} {json.dumps(value)}" for name, value in store.meta.items() if name not in apart]
+    stream = store.meta.get("data_stream", {"corpora": [], "left": []})
+    for corpus in stream["corpora"] + stream["left"]:
+        counters.append(f"consumed {corpus['consumed']} samples of {corpus['name']}")
     shards = sum(name.endswith(".safetensors") for name in store.files)
     lines = [f"{store.directory}: iteration {store.meta['iteration']}, {shards} shards", *counters, ""]
     return "\n".join(lines)

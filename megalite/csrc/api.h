@@ -4,6 +4,6 @@
 
 namespace megalite {
 
-constexpr int kApi = 2;
+constexpr int kApi = 3;
 
 }  // namespace megalite

@@ -7,6 +7,7 @@
 #include "cpu/module.h"
 #include "index/blending.h"
 #include "index/sample_index.h"
+#include "index/shuffle.h"
 
 namespace py = pybind11;
 
@@ -50,6 +51,21 @@ py::tuple build_blend(const Array<double>& weights, int64_t size) {
   return py::make_tuple(dataset, sample);
 }
 
+// Shuffles `data`, of 4-byte or 8-byte elements, and moves `words` on, both in place; returns the new position.
+int64_t shuffle(py::array data, Array<uint32_t> words, int64_t position) {
+  megalite::Twister twister{words.mutable_data(), position};
+  void* elements = data.mutable_data();
+  const int64_t size = data.size();
+  const bool wide = data.itemsize() == 8;
+  py::gil_scoped_release unlocked;
+  if (wide) {
+    megalite::shuffle(static_cast<uint64_t*>(elements), size, twister);
+  } else {
+    megalite::shuffle(static_cast<uint32_t*>(elements), size, twister);
+  }
+  return twister.position;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_native, m) {
@@ -59,4 +75,5 @@ PYBIND11_MODULE(_native, m) {
   m.def("build_sample_index", &build_sample_index, py::arg("lengths"), py::arg("order"), py::arg("num_samples"),
         py::arg("seq_length"), py::arg("extra"), py::arg("as_int64"), py::arg("num_threads"));
   m.def("build_blend", &build_blend, py::arg("weights"), py::arg("size"));
+  m.def("shuffle", &shuffle, py::arg("data"), py::arg("words").noconvert(), py::arg("position"));
 }

@@ -1,4 +1,4 @@
-"""The two index computations that deserve C++, each with a numpy version that gives the same array."""
+"""The index computations that deserve C++, each with a numpy version that gives the same array."""
 
 import os
 
@@ -8,6 +8,8 @@ from megalite.native import native
 
 _POSITIONS_PER_THREAD = 1 << 20
 """Below this many documents a thread costs more than it saves."""
+_MAX_NATIVE_SHUFFLE = 1 << 32
+"""Beyond, numpy draws two 32-bit numbers an element."""
 
 
 def sample_index_dtype(num_positions: int) -> np.dtype:
@@ -76,3 +78,18 @@ def _blend_numpy(weights: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray
         dataset[i], sample[i] = best, taken[best]
         taken[best] += 1
     return dataset, sample
+
+
+def shuffle(array: np.ndarray, random: np.random.RandomState) -> None:
+    """``random.shuffle(array)`` of a contiguous array of integers of 4 or 8 bytes: the same order, and ``random`` in the
+    same state afterwards."""
+    module = native()
+    if module is None or len(array) > _MAX_NATIVE_SHUFFLE:
+        random.shuffle(array)
+        return
+    assert array.flags.c_contiguous and array.itemsize in (4, 8), "shuffle takes contiguous integers of 4 or 8 bytes"
+    state = random.get_state(legacy=False)
+    twister = state["state"]
+    twister["key"] = np.ascontiguousarray(twister["key"], np.uint32)
+    twister["pos"] = module.shuffle(array, twister["key"], twister["pos"])
+    random.set_state(state)

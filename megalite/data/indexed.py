@@ -24,6 +24,8 @@ DTYPES = {
 }
 """The dtype codes of the format. Note that 6 is float64 and 7 float32."""
 _BYTE = np.dtype(np.uint8)
+_PIECE = 1 << 20
+"""Sequences that are validated at once."""
 
 
 def bin_path(prefix: str) -> str:
@@ -168,20 +170,26 @@ class IndexedDataset:
         return (last - first) // self.dtype.itemsize
 
     def validate(self) -> None:
-        """Check every length, offset and document start, which takes a pass over the whole index."""
-        lengths = self.sequence_lengths.astype(np.int64)
-        if len(lengths) and lengths.min() < 0:
-            raise self._damaged(f"sequence {int(lengths.argmin())} has length {lengths.min()}")
-        expected = pointers(self.sequence_lengths, self.dtype.itemsize)
-        wrong = np.flatnonzero(self._pointers != expected)
-        if len(wrong):
-            raise self._damaged(
-                f"sequence {wrong[0]} must start at byte {expected[wrong[0]]}, the index says "
-                f"{self._pointers[wrong[0]]}"
-            )
-        falls = np.flatnonzero(np.diff(self.document_indices) < 0)
-        if len(falls):
-            raise self._damaged(f"document {falls[0] + 1} starts before document {falls[0]}")
+        """Check every length, offset and document start, which takes a pass over the whole index, piece by piece."""
+        start = 0
+        for begin in range(0, len(self), _PIECE):
+            lengths = self.sequence_lengths[begin : begin + _PIECE].astype(np.int64)
+            if lengths.min() < 0:
+                raise self._damaged(f"sequence {begin + int(lengths.argmin())} has length {lengths.min()}")
+            expected = start + pointers(lengths, self.dtype.itemsize)
+            given = self._pointers[begin : begin + _PIECE]
+            wrong = np.flatnonzero(given != expected)
+            if len(wrong):
+                first = wrong[0]
+                raise self._damaged(
+                    f"sequence {begin + first} must start at byte {expected[first]}, the index says {given[first]}"
+                )
+            start = int(expected[-1] + lengths[-1] * self.dtype.itemsize)
+        for begin in range(0, self.num_documents, _PIECE):
+            falls = np.flatnonzero(np.diff(self.document_indices[begin : begin + _PIECE + 1]) < 0)
+            if len(falls):
+                number = begin + falls[0]
+                raise self._damaged(f"document {number + 1} starts before document {number}")
 
     def _check_ends(self) -> None:
         """What can be checked without reading the arrays: their first and last entries against the files' sizes."""

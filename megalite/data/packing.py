@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from megalite.data.index_builders import build_sample_index
+from megalite.data.index_builders import build_sample_index, shuffle
 
 FINAL_EPOCH_SHARE = 0.80
 """A last epoch of which less than this share is needed is shuffled apart, so that those before it are read in full."""
@@ -99,6 +99,6 @@ def _shuffle_index(packing: Packing, random: np.random.RandomState) -> np.ndarra
 
 
 def _shuffle_parts(index: np.ndarray, boundary: int, random: np.random.RandomState) -> None:
-    random.shuffle(index[:boundary])
+    shuffle(index[:boundary], random)
     if boundary < len(index):
-        random.shuffle(index[boundary:])
+        shuffle(index[boundary:], random)

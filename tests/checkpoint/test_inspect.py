@@ -16,7 +16,9 @@ TOOL = Path(__file__).parents[2] / "tools" / "checkpoint_inspect.py"
 
 def save(directory, iteration, pieces, checksums=True):
     manager = manager_of(directory, verify_integrity=checksums)
-    manager.save(iteration, pieces, {"consumed_samples": 40, "loss_scaler": {"scale": 2.0}}, "seed: 1\n")
+    stream = {"corpora": [{"name": "data/a", "consumed": 30}], "left": [{"name": "data/b", "consumed": 10}]}
+    meta = {"consumed_samples": 40, "loss_scaler": {"scale": 2.0}, "data_stream": stream}
+    manager.save(iteration, pieces, meta, "seed: 1\n")
     manager.close()
 
 
@@ -28,6 +30,8 @@ def test_the_listing(tmp_path, capsys):
 {tmp_path}/iter_0000005: iteration 5, 1 shards
 consumed_samples 40
 loss_scaler {{"scale": 2.0}}
+consumed 30 samples of data/a
+consumed 10 samples of data/b
 
 tensor  dtype     shape   parts  norm
 count   int64     scalar  1      0

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megalite.data.index_builders import build_blend, build_sample_index, sample_index_dtype
+from megalite.data.index_builders import build_blend, build_sample_index, sample_index_dtype, shuffle
 from megalite.native import native
 from tests.data.corpora import VECTORS
 
@@ -114,3 +114,22 @@ def test_both_blends_agree_and_stay_within_one_sample_of_the_weights(weights, si
     for d, share in enumerate(shares):
         assert sample[dataset == d].tolist() == list(range(int((dataset == d).sum())))
         assert (dataset == d).sum() <= np.ceil(size * share + 1e-9)
+
+
+@given(st.integers(0, 2000), st.sampled_from(["int32", "uint32", "int64"]), st.integers(0, 2**32 - 1), st.integers(0, 700))
+def test_shuffle_is_numpys_and_leaves_its_state(size, dtype, seed, drawn_before):
+    ours, numpys = np.random.RandomState(seed), np.random.RandomState(seed)
+    for random in (ours, numpys):
+        random.randint(0, 2**31, drawn_before, np.int64)
+    array, expected = np.arange(size, dtype=dtype), np.arange(size, dtype=dtype)
+    shuffle(array[size // 3 :], ours)
+    numpys.shuffle(expected[size // 3 :])
+    assert np.array_equal(array, expected) and ours.randint(2**31) == numpys.randint(2**31)
+
+
+@pytest.mark.parametrize("size", [2**16, 2**16 + 1, 10**6])
+def test_long_arrays_are_shuffled_like_numpys(path, size):
+    array, expected = np.arange(size, dtype=np.int32), np.arange(size, dtype=np.int32)
+    shuffle(array, np.random.RandomState(5))
+    np.random.RandomState(5).shuffle(expected)
+    assert np.array_equal(array, expected)

@@ -160,7 +160,10 @@ def test_a_missing_file_is_named(tmp_path, prefix, suffix):
         (78, struct.pack("<q", 3), "document 2 starts before document 1"),
     ],
 )
-def test_validate_finds_damage_in_the_middle(prefix, offset, data, message):
+@pytest.mark.parametrize("piece", [1, 2, 1 << 20])
+def test_validate_finds_damage_in_the_middle(prefix, monkeypatch, offset, data, message, piece):
+    monkeypatch.setattr("megalite.data.indexed._PIECE", piece)
+    IndexedDataset(prefix).validate()
     patch(prefix + ".idx", offset, data)
     with pytest.raises(DataError, match=message):
         IndexedDataset(prefix).validate()
