@@ -34,7 +34,9 @@ class InspectOptions:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Body of the tool; ``arguments`` default to the command line."""
     setup_logging()
-    inspect_dataset(tyro.cli(InspectOptions, args=arguments, config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)))
+    inspect_dataset(
+        tyro.cli(InspectOptions, args=arguments, config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff))
+    )
 
 
 def inspect_dataset(options: InspectOptions) -> None:
@@ -69,8 +71,8 @@ def check_corpus(dataset: IndexedDataset, sidecar: Sidecar | None, vocab_size: i
     for name, count in found.items():
         if getattr(sidecar, name) != count:
             raise DataError(
-                f"{dataset.prefix}.json must describe the corpus beside it; it says {name} {getattr(sidecar, name)}, the "
-                f"corpus has {count}: the files are from different runs, write the corpus again."
+                f"{dataset.prefix}.json must describe the corpus beside it; it says {name} {getattr(sidecar, name)}, "
+                f"the corpus has {count}: the files are from different runs, write the corpus again."
             )
     if sidecar.append_eod:
         _check_document_ends(dataset, sidecar.eod)
@@ -93,8 +95,8 @@ def _statistics(dataset: IndexedDataset) -> Iterator[str]:
     if len(lengths):
         least, median, p99, most = np.percentile(lengths, [0, 50, 99, 100], method="lower")
         yield (
-            f"tokens a document: {least:,} to {most:,}, mean {lengths.mean():,.1f}, median {median:,}, 99 % have at most "
-            f"{p99:,}; {np.count_nonzero(lengths == 0):,} documents are empty"
+            f"tokens a document: {least:,} to {most:,}, mean {lengths.mean():,.1f}, median {median:,}, 99 % have at "
+            f"most {p99:,}; {np.count_nonzero(lengths == 0):,} documents are empty"
         )
     if dataset.sequence_modes is not None:
         modes, counts = np.unique(dataset.sequence_modes, return_counts=True)
@@ -105,7 +107,9 @@ def _provenance(sidecar: Sidecar | None) -> Iterator[str]:
     if sidecar is None:
         yield "no .json beside it: which tokenizer made it is not known"
         return
-    ends = f"every document ends with {sidecar.eod}" if sidecar.append_eod else "nothing was put at the ends of documents"
+    ends = (
+        f"every document ends with {sidecar.eod}" if sidecar.append_eod else "nothing was put at the ends of documents"
+    )
     yield f"made by the tokenizer {sidecar.tokenizer[:16]} of {sidecar.vocab_size:,} ids; {ends}"
     yield "".join(f"  {name}: {json.dumps(value)}" for name, value in sidecar.summary.items())
 
@@ -132,8 +136,8 @@ def _check_ids(dataset: IndexedDataset, vocab_size: int | None) -> None:
                 sequence, offset = _place(dataset, position + first)
                 limit = "0 or more" if vocab_size is None else f"0 to {vocab_size - 1}"
                 raise DataError(
-                    f"ids of {dataset.prefix} must be {limit}; token {offset} of sequence {sequence} is {ids[first]}: the file "
-                    "is damaged, or of another tokenizer."
+                    f"ids of {dataset.prefix} must be {limit}; token {offset} of sequence {sequence} is {ids[first]}: "
+                    "the file is damaged, or of another tokenizer."
                 )
             position += len(ids)
 
@@ -157,6 +161,6 @@ def _check_document_ends(dataset: IndexedDataset, eod: int) -> None:
         if len(wrong):
             at = start + int(wrong[0])
             raise DataError(
-                f"every document of {dataset.prefix} must end with {eod}, as its .json says; document {filled[at]} ends with "
-                f"{tokens[last[at]]}: the files are from different runs, write the corpus again."
+                f"every document of {dataset.prefix} must end with {eod}, as its .json says; document {filled[at]} "
+                f"ends with {tokens[last[at]]}: the files are from different runs, write the corpus again."
             )

@@ -24,7 +24,8 @@ class MergeOptions:
     """
 
     input: tuple[str, ...]
-    """Directories, each of which stands for its corpora (.bin and .idx) sorted by name, and prefixes of single corpora."""
+    """Directories, each of which stands for its corpora (.bin and .idx) sorted by name, and prefixes of single
+    corpora."""
     output_prefix: str
     """Prefix of the corpus to write."""
 
@@ -84,7 +85,9 @@ def find_corpora(inputs: Sequence[str]) -> list[str]:
 
 
 def _in_directory(directory: Path) -> list[str]:
-    prefixes = sorted({str(path.with_suffix("")) for suffix in (".bin", ".idx") for path in directory.glob(f"*{suffix}")})
+    prefixes = sorted(
+        {str(path.with_suffix("")) for suffix in (".bin", ".idx") for path in directory.glob(f"*{suffix}")}
+    )
     if not prefixes:
         raise DataError(f"--input {directory} must hold .bin and .idx files; it holds none.")
     return prefixes
@@ -120,10 +123,12 @@ def _common_sidecar(prefixes: Sequence[str]) -> Sidecar | None:
         ]
         if differing:
             raise DataError(
-                f"corpora to merge must come from one tokenizer; {first} and {prefix} have {', '.join(differing)}: tokenize "
-                "the text of one again."
+                f"corpora to merge must come from one tokenizer; {first} and {prefix} have {', '.join(differing)}: "
+                "tokenize the text of one again."
             )
-    return Sidecar(expected.tokenizer, expected.vocab_size, expected.eod, expected.append_eod, summary=_summary(described))
+    return Sidecar(
+        expected.tokenizer, expected.vocab_size, expected.eod, expected.append_eod, summary=_summary(described)
+    )
 
 
 def _summary(sidecars: dict[str, Sidecar]) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import io
 import os
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from megalite.data.indexed import IndexedDataset
-from megalite.data.indexed_builder import IndexedDatasetBuilder, Mark
+from megalite.data.indexed_builder import IndexedDatasetBuilder, Mark, _write_pointers
 from megalite.data.sidecar import Sidecar, read_sidecar
 from megalite.errors import DataError
 from tests.data.corpora import VECTORS, write_corpus
@@ -82,6 +83,12 @@ def test_lengths_must_sum_to_the_tokens(tmp_path):
             builder.add_documents(np.arange(3), np.array([1, 1], np.int32), np.array([2], np.int32))
 
 
+def test_offsets_do_not_wrap_at_two_gigabytes():
+    lengths, offsets = io.BytesIO(np.array([2**30] * 3, "<i4").tobytes()), io.BytesIO()
+    _write_pointers(lengths, 2, offsets)
+    assert np.frombuffer(offsets.getvalue(), "<i8").tolist() == [0, 2**31, 2**32]
+
+
 def test_merging_appends_whole_corpora(tmp_path):
     first = write_corpus(tmp_path / "a", [[1, 2], [], [3]])
     second = write_corpus(tmp_path / "b", [[4], [5, 6, 7]])
@@ -134,7 +141,7 @@ def test_a_failed_block_leaves_nothing(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from megalite.data.indexed_builder import IndexedDatasetBuilder, Mark
+from megalite.data.indexed_builder import IndexedDatasetBuilder, Mark, _write_pointers
 builder = IndexedDatasetBuilder(sys.argv[1], "int32")
 for i in range(100_000):
     builder.add_document([i, i], [2])

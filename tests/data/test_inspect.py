@@ -103,7 +103,10 @@ def patch(path, offset, data):
 
 
 def test_an_intact_corpus(prefix, capsys, small_chunks):
-    assert shown(capsys, prefix, "--check")[-1] == "intact: lengths, offsets and documents fit the files, and all ids are below 100"
+    assert (
+        shown(capsys, prefix, "--check")[-1]
+        == "intact: lengths, offsets and documents fit the files, and all ids are below 100"
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,12 @@ def test_prefixes_keep_their_order_and_documents_their_borders(tmp_path):
 
 @pytest.mark.parametrize(
     "dtypes, expected",
-    [(("uint16", "int32"), "int32"), (("uint8", "uint16"), "uint16"), (("int16", "uint16"), "int32"), (("uint16", "int64"), "int64")],
+    [
+        (("uint16", "int32"), "int32"),
+        (("uint8", "uint16"), "uint16"),
+        (("int16", "uint16"), "int32"),
+        (("uint16", "int64"), "int64"),
+    ],
 )
 def test_ids_of_different_dtypes_become_the_narrowest_that_holds_all(tmp_path, dtypes, expected):
     highest = [np.iinfo(dtype).max for dtype in dtypes]
@@ -68,7 +73,9 @@ def test_multimodal_corpora(tmp_path):
     with IndexedDatasetBuilder(tmp_path / "m", "int32", multimodal=True) as builder:
         builder.add_document([1, 2, 3], [2, 1], [0, 1])
         builder.finalize()
-    main(["--input", str(tmp_path / "m"), str(tmp_path / "m"), "--output-prefix", str(tmp_path / "out"), "--multimodal"])
+    main(
+        ["--input", str(tmp_path / "m"), str(tmp_path / "m"), "--output-prefix", str(tmp_path / "out"), "--multimodal"]
+    )
     assert IndexedDataset(tmp_path / "out").sequence_modes.tolist() == [0, 1, 0, 1]
     write_corpus(tmp_path / "plain", [[1]], "int32")
     with pytest.raises(DataError, match="must all be multimodal or none"):

@@ -1,6 +1,7 @@
 """Corpora and samples exchanged with Megatron-LM's own library, where that is installed (pip install megatron-core).
 
-The suite holds the same by recorded files and vectors (tests/golden). This page is for new releases of theirs, and of ours.
+The suite holds the same by recorded files and vectors (tests/golden). This page is for new releases of theirs, and of
+ours.
 """
 
 from types import SimpleNamespace
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed", exc_type=ImportError)
+pytest.importorskip(
+    "megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed", exc_type=ImportError
+)
 
 from megatron.core.datasets import indexed_dataset as theirs  # noqa: E402
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder  # noqa: E402
@@ -121,7 +124,9 @@ def random_corpus(prefix, seed, num_documents=60, dtype="uint16") -> str:
 # samples of training: less than an epoch, several with the last shuffled apart, several together
 @pytest.mark.parametrize("count", [7, 130, 155])
 @pytest.mark.parametrize(
-    "flags", [{}, {"reset_position_ids": True}, {"eod_mask_loss": True, "reset_position_ids": True}], ids=["plain", "reset", "masked"]
+    "flags",
+    [{}, {"reset_position_ids": True}, {"eod_mask_loss": True, "reset_position_ids": True}],
+    ids=["plain", "reset", "masked"],
 )
 def test_samples_and_their_order(tmp_path, count, flags):
     prefix = random_corpus(tmp_path / "c", 1)

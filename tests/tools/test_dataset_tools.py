@@ -10,14 +10,19 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def run(tool: str, *flags: object) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, str(ROOT / "tools" / tool), *map(str, flags)], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tools" / tool), *map(str, flags)], capture_output=True, text=True
+    )
 
 
 def test_merge_and_inspect(tmp_path):
     write_corpus(tmp_path / "parts" / "a", [[1, 2]])
     write_corpus(tmp_path / "parts" / "b", [[3]])
     merged = run("merge_datasets.py", "--input", tmp_path / "parts", "--output-prefix", tmp_path / "out")
-    assert (merged.returncode, merged.stdout) == (0, f"{tmp_path}/out.bin/.idx (uint16): 2 corpora, 2 documents, 3 tokens\n")
+    assert (merged.returncode, merged.stdout) == (
+        0,
+        f"{tmp_path}/out.bin/.idx (uint16): 2 corpora, 2 documents, 3 tokens\n",
+    )
     shown = run("inspect_dataset.py", tmp_path / "out", "--document", "-1", "--check")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "document 1: 1 sequences, 1 tokens\n  1: [3]\nintact" in shown.stdout

@@ -55,8 +55,8 @@ def _texts(path: Path, records: Records) -> Iterator[str]:
     for record in records:
         if isinstance(record, InvalidRecord):
             raise DataError(
-                f"{path}:{record.line}: {record.reason}: {record.detail}. Each line must be one JSON object that holds the "
-                "text (or plain text, or a row): mend it."
+                f"{path}:{record.line}: {record.reason}: {record.detail}. Each line must be one JSON object that holds "
+                "the text (or plain text, or a row): mend it."
             )
         for texts in record.texts:
             yield from texts

@@ -10,8 +10,8 @@ from tokenizers import AddedToken, Tokenizer, processors
 class Preset:
     """``tokens`` have the ids from 0 on; ``roles`` maps what transformers calls a role (``eos_token``) to one of them.
 
-    ``single`` and ``pair`` are templates of one text and of two, empty when nothing stands around them. ``num_sentinels``
-    tokens <extra_id_N> have the highest ids, <extra_id_0> the highest of all.
+    ``single`` and ``pair`` are templates of one text and of two, empty when nothing stands around them.
+    ``num_sentinels`` tokens <extra_id_N> have the highest ids, <extra_id_0> the highest of all.
     """
 
     tokens: tuple[str, ...]
@@ -26,7 +26,7 @@ class Preset:
 
     @property
     def unknown(self) -> str | None:
-        """The token of what the vocabulary cannot spell; None where the end of a document serves, and nothing else is."""
+        """The token of what the vocabulary cannot spell; None where only the end of a document would serve."""
         unknown = self.roles.get("unk_token")
         return None if unknown == self.roles.get("eos_token") else unknown
 
@@ -74,4 +74,6 @@ def add_special_tokens(tokenizer: Tokenizer, preset: Preset) -> None:
     )
     if preset.single:
         ids = [(token, tokenizer.token_to_id(token)) for token in preset.tokens]
-        tokenizer.post_processor = processors.TemplateProcessing(single=preset.single, pair=preset.pair, special_tokens=ids)
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=preset.single, pair=preset.pair, special_tokens=ids
+        )

@@ -1,4 +1,4 @@
-"""Training a tokenizer from end to end: options in, a directory that ``--tokenizer-model`` and transformers read out."""
+"""Training a tokenizer from end to end: options in, a directory out, for ``--tokenizer-model`` and transformers."""
 
 import json
 import os
@@ -33,8 +33,8 @@ class TrainTokenizerOptions:
     input: tuple[str, ...]
     """Files, directories, patterns such as 'data/*.jsonl', and - for standard input. .gz and .zst are unpacked."""
     input_format: InputFormat = "auto"
-    """jsonl: a JSON object a line. text, text-lines: plain text. parquet: a row is a document. auto: by the name, *.txt is
-    text, *.parquet is parquet, all else is jsonl."""
+    """jsonl: a JSON object a line. text, text-lines: plain text. parquet: a row is a document. auto: by the name, *.txt
+    is text, *.parquet is parquet, all else is jsonl."""
     output_dir: str
     """Directory for tokenizer.json and the files that belong to it."""
     vocab_size: int
@@ -107,7 +107,9 @@ def _preset(options: TrainTokenizerOptions, model: ModuleType) -> Preset:
 def _check(options: TrainTokenizerOptions, model: ModuleType, num_special: int) -> None:
     for name in ("min_frequency", "cased", "character_coverage"):
         if getattr(options, name) and name not in model.OPTIONS:
-            raise ConfigError(f"--{name.replace('_', '-')} has no effect with --model-type {options.model_type}: leave it out.")
+            raise ConfigError(
+                f"--{name.replace('_', '-')} has no effect with --model-type {options.model_type}: leave it out."
+            )
     if options.vocab_size <= num_special:
         raise ConfigError(
             f"--vocab-size must leave room beside the {num_special} special tokens; given {options.vocab_size}."

@@ -34,8 +34,9 @@ class Tokenizer(Protocol):
     """Text to token ids and back.
 
     ``vocab_size`` is the largest id + 1, added tokens included. ``eod`` is the id of the end-of-document token, if the
-    tokenizer has one, and ``special`` tells the ids of other roles. ``fingerprint`` is a SHA-256 of the mapping itself, the same wherever its files lie and however
-    they are formatted; data records it, so that training with another tokenizer can be refused.
+    tokenizer has one, and ``special`` tells the ids of other roles. ``fingerprint`` is a SHA-256 of the mapping itself,
+    the same wherever its files lie and however they are formatted; data records it, so that training with another
+    tokenizer can be refused.
     """
 
     name: str
@@ -62,9 +63,9 @@ class TokenizerOptions:
     """tokenizer: how text becomes tokens"""
 
     tokenizer_type: str | None = None
-    """HuggingFaceTokenizer, SentencePieceTokenizer (also GPTSentencePieceTokenizer, Llama2Tokenizer), TikTokenizer: a file
-    (--tokenizer-model). GPT2BPETokenizer: --vocab-file and --merge-file. BertWordPieceLowerCase, BertWordPieceCase:
-    --vocab-file. NullTokenizer: the text is integers (--vocab-size)."""
+    """HuggingFaceTokenizer, SentencePieceTokenizer (also GPTSentencePieceTokenizer, Llama2Tokenizer), TikTokenizer: a
+    file (--tokenizer-model). GPT2BPETokenizer: --vocab-file and --merge-file. BertWordPieceLowerCase,
+    BertWordPieceCase: --vocab-file. NullTokenizer: the text is integers (--vocab-size)."""
     tokenizer_model: str | None = None
     """A tokenizer.json or the directory that holds it; a SentencePiece .model; a tiktoken file (.tiktoken or .json)."""
     vocab_file: str | None = None
@@ -72,15 +73,15 @@ class TokenizerOptions:
     merge_file: str | None = None
     """merges.txt of a GPT-2 tokenizer."""
     vocab_size: int | None = None
-    """Number of tokens of a NullTokenizer, whose end-of-document token is the next id; number of ids to keep of the .json
-    of a TikTokenizer, special tokens included (default: what the file says, else 131072)."""
+    """Number of tokens of a NullTokenizer, whose end-of-document token is the next id; number of ids to keep of the
+    .json of a TikTokenizer, special tokens included (default: what the file says, else 131072)."""
     eod_token: str | None = None
     """Text of the end-of-document token. Default: what the tokenizer's own files call its end-of-sequence token."""
     vocab_extra_ids: int = 0
     """Sentinel tokens (<extra_id_0> and so on) to add after a BERT or SentencePiece vocabulary, as T5 needs them."""
     tiktoken_pattern: str | None = None
-    """How a TikTokenizer splits text: v1 or v2 (of a .json without a pattern; default: v2), or the encoding that a .tiktoken
-    file holds (default: by the file's name)."""
+    """How a TikTokenizer splits text: v1 or v2 (of a .json without a pattern; default: v2), or the encoding that a
+    .tiktoken file holds (default: by the file's name)."""
     tiktoken_num_special_tokens: int = 1000
     """Ids that a TikTokenizer's .json sets aside in front of its vocabulary."""
     tokenizer_hf_no_include_special_tokens: bool = False
@@ -134,7 +135,9 @@ def find_sentinels(token_id: Callable[[str], int | None]) -> tuple[int, ...]:
     return tuple(itertools.takewhile(lambda found: found is not None, ids))
 
 
-def find_eod(token_id: Callable[[str], int | None], eod_token: str | None, default: int | None, path: Path) -> int | None:
+def find_eod(
+    token_id: Callable[[str], int | None], eod_token: str | None, default: int | None, path: Path
+) -> int | None:
     """Id of ``eod_token``, which must be a token of ``path``; ``default`` where none is named."""
     if eod_token is None:
         return default

@@ -1,7 +1,7 @@
 """The files that ``TikTokenizer`` reads.
 
-- A rank file (``.tiktoken``; Llama 3's ``tokenizer.model``): a token a line, its bytes in base64 and its rank. It is of a
-  published encoding, which its name (``cl100k_base.tiktoken``) or ``--tiktoken-pattern`` tells.
+- A rank file (``.tiktoken``; Llama 3's ``tokenizer.model``): a token a line, its bytes in base64 and its rank. It is of
+  a published encoding, which its name (``cl100k_base.tiktoken``) or ``--tiktoken-pattern`` tells.
 - Megatron-LM's ``.json``: a list of ``{"rank", "token_bytes", "token_str"}``, split by ``--tiktoken-pattern`` v1 or v2.
 - Mistral's ``tekken.json``, which holds such a list, its pattern, its sizes, and in newer ones its special tokens.
 
@@ -23,8 +23,8 @@ DEFAULT_VOCAB_SIZE = 1 << 17  # Megatron-LM's
 
 
 class Definition(NamedTuple):
-    """All that decides the ids. ``roles`` maps a role to a special token, and ``reads_special_tokens`` says whether one that a
-    text quotes becomes its id.
+    """All that decides the ids. ``roles`` maps a role to a special token, and ``reads_special_tokens`` says whether one
+    that a text quotes becomes its id.
     """
 
     pattern: str
@@ -55,8 +55,8 @@ def read_definition(path: Path, options: TokenizerOptions) -> Definition:
         raise TokenizerError(f"{path} must give each token a rank of its own; it does not.")
     if set(definition.ranks.values()) & set(definition.special_tokens.values()):
         raise TokenizerError(
-            f"{path} must leave the ids of its special tokens free, and does not: it holds another encoding than the one "
-            "that its name or --tiktoken-pattern tells."
+            f"{path} must leave the ids of its special tokens free, and does not: it holds another encoding than the "
+            "one that its name or --tiktoken-pattern tells."
         )
     return definition
 
@@ -65,8 +65,8 @@ def _from_ranks(path: Path, content: bytes, given: str | None) -> Definition:
     name = given or path.stem
     if name not in ENCODINGS:
         raise TokenizerError(
-            f"the encoding of {path} must be known, for the file does not hold its pattern; given {name!r}: name it with "
-            f"--tiktoken-pattern, one of {', '.join(ENCODINGS)}."
+            f"the encoding of {path} must be known, for the file does not hold its pattern; given {name!r}: name it "
+            f"with --tiktoken-pattern, one of {', '.join(ENCODINGS)}."
         )
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(content.splitlines(), 1):
@@ -75,7 +75,8 @@ def _from_ranks(path: Path, content: bytes, given: str | None) -> Definition:
             ranks[base64.b64decode(token, validate=True)] = int(rank)
         except ValueError:
             raise TokenizerError(
-                f"{path}:{number}: a line must hold a token in base64 and its rank; given {line[:80]!r}: is it a tiktoken file?"
+                f"{path}:{number}: a line must hold a token in base64 and its rank; given {line[:80]!r}: is it a "
+                "tiktoken file?"
             ) from None
     known = ENCODINGS[name]
     return Definition(known.pattern, ranks, known.special_tokens, {"eos": known.eos}, reads_special_tokens=False)
@@ -98,7 +99,9 @@ def _from_tekken(path: Path, file: dict[str, Any], options: TokenizerOptions) ->
     declared = sorted(file.get("special_tokens") or [], key=lambda token: token["rank"])
     names = [token["token_str"] for token in declared] or list(ROLES.values())[:3]
     roles = {role: token for role, token in ROLES.items() if token in names}
-    return Definition(config["pattern"], ranks, _special_tokens(path, names, num_special), roles, reads_special_tokens=False)
+    return Definition(
+        config["pattern"], ranks, _special_tokens(path, names, num_special), roles, reads_special_tokens=False
+    )
 
 
 def _ranks(path: Path, entries: Sequence[Any], num_special: int, vocab_size: int) -> dict[bytes, int]:
@@ -109,8 +112,9 @@ def _ranks(path: Path, entries: Sequence[Any], num_special: int, vocab_size: int
     ranks = {base64.b64decode(entry["token_bytes"], validate=True): num_special + entry["rank"] for entry in kept}
     if len(ranks) < vocab_size - num_special:
         raise TokenizerError(
-            f"{path} must hold the {vocab_size - num_special} tokens of a vocabulary of {vocab_size} with {num_special} special "
-            f"tokens; it holds {len(ranks)} different ones: give --vocab-size {len(ranks) + num_special}."
+            f"{path} must hold the {vocab_size - num_special} tokens of a vocabulary of {vocab_size} with "
+            f"{num_special} special tokens; it holds {len(ranks)} different ones: give --vocab-size "
+            f"{len(ranks) + num_special}."
         )
     return ranks
 

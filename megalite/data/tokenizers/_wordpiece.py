@@ -54,7 +54,8 @@ def _read_vocab(path: Path, extra: list[str]) -> dict[str, int]:
     for number, token in enumerate([*tokens, *extra]):
         if token in vocab:
             raise TokenizerError(
-                f"--vocab-file must hold each token once; {path} has {token!r} on lines {vocab[token] + 1} and {number + 1}."
+                f"--vocab-file must hold each token once; {path} has {token!r} on lines {vocab[token] + 1} and "
+                f"{number + 1}."
             )
         vocab[token] = number
     missing = [token for token in NEEDED if token not in vocab]

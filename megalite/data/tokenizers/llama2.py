@@ -1,4 +1,4 @@
-"""``--tokenizer-type Llama2Tokenizer``: Megatron-LM's name for a Llama 2 ``tokenizer.model``, which is SentencePiece."""
+"""``--tokenizer-type Llama2Tokenizer``: Megatron-LM's name for a SentencePiece model, Llama 2's."""
 
 from megalite.data.tokenizers.sentencepiece import build
 

@@ -67,7 +67,9 @@ class SentencePieceTokenizer:
 
     def _decode_pieces(self, ids: list[int]) -> str:
         if not 0 <= min(ids) <= max(ids) < self._num_pieces:
-            raise TokenizerError(f"{self.name}'s ids must be 0 to {self.vocab_size - 1}; given {min(ids)} to {max(ids)}.")
+            raise TokenizerError(
+                f"{self.name}'s ids must be 0 to {self.vocab_size - 1}; given {min(ids)} to {max(ids)}."
+            )
         return self._processor.decode(ids)
 
 
@@ -79,7 +81,9 @@ def build(options: TokenizerOptions) -> Tokenizer:
     try:
         processor.LoadFromSerializedProto(content)
     except RuntimeError:
-        raise TokenizerError(f"--tokenizer-model must be a SentencePiece .model; {path} cannot be read as one.") from None
+        raise TokenizerError(
+            f"--tokenizer-model must be a SentencePiece .model; {path} cannot be read as one."
+        ) from None
     tokenizer = SentencePieceTokenizer(processor, hashlib.sha256(content).hexdigest(), extra_tokens(options))
     tokenizer.eod = find_eod(tokenizer.token_id, options.eod_token, tokenizer.special.eos, path)
     return tokenizer

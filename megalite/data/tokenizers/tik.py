@@ -43,7 +43,8 @@ class TikTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         try:
             return [
-                self._encoding.encode(text, allowed_special=self._allowed_special, disallowed_special=()) for text in texts
+                self._encoding.encode(text, allowed_special=self._allowed_special, disallowed_special=())
+                for text in texts
             ]
         except ValueError as error:  # a pattern gives up on some hundred thousand spaces in a row
             raise TokenizerError(f"{self.name} cannot encode a text: {error}.") from None
@@ -67,7 +68,9 @@ def build(options: TokenizerOptions) -> Tokenizer:
             special_tokens=dict(definition.special_tokens),
         )
     except ValueError as error:
-        raise TokenizerError(f"--tokenizer-model must be a tiktoken file; {path} cannot be used as one: {error}.") from None
+        raise TokenizerError(
+            f"--tokenizer-model must be a tiktoken file; {path} cannot be used as one: {error}."
+        ) from None
     tokenizer = TikTokenizer(encoding, definition)
     tokenizer.eod = find_eod(tokenizer.token_id, options.eod_token, tokenizer.special.eos, path)
     return tokenizer

@@ -27,7 +27,11 @@ def test_every_kind_of_input(tmp_path):
 
 def test_plain_text_keeps_its_line_breaks(tmp_path):
     (tmp_path / "x.txt").write_bytes("one\n\nzwölf\r\n".encode())
-    assert "".join(texts(tmp_path / "x.txt")) == "".join(texts(tmp_path / "x.txt", wanted="text-lines")) == "one\n\nzwölf\r\n"
+    assert (
+        "".join(texts(tmp_path / "x.txt"))
+        == "".join(texts(tmp_path / "x.txt", wanted="text-lines"))
+        == "one\n\nzwölf\r\n"
+    )
     (tmp_path / "y").write_bytes(b"as told")
     assert texts(tmp_path / "y", wanted="text") == ["as told"]
 

@@ -57,7 +57,9 @@ def test_word_pieces_serve_as_a_berts_vocabulary(tmp_path):
     tokenizer = wordpiece.train(iter(MULTILINGUAL * 3), Request(550, BERT, unknown="[UNK]"))
     assert tokenizer.get_vocab_size() == 550
     (tmp_path / "vocab.txt").write_text("\n".join(pieces(tokenizer)), encoding="utf-8")
-    bert = build_tokenizer(TokenizerOptions(tokenizer_type="BertWordPieceLowerCase", vocab_file=str(tmp_path / "vocab.txt")))
+    bert = build_tokenizer(
+        TokenizerOptions(tokenizer_type="BertWordPieceLowerCase", vocab_file=str(tmp_path / "vocab.txt"))
+    )
     assert [tokenizer.encode(text).ids for text in MULTILINGUAL] == bert.encode_batch(MULTILINGUAL)
 
 
@@ -74,7 +76,9 @@ def pair():
 
         patch.setattr(sentencepiece.SentencePieceTrainer, "train", train)
         tokenizer = unigram.train(iter(MULTILINGUAL * 3), Request(400, T5, unknown="<unk>"))
-    return tokenizers.Tokenizer.from_str(tokenizer.to_str()), sentencepiece.SentencePieceProcessor(model_proto=models[0])
+    return tokenizers.Tokenizer.from_str(tokenizer.to_str()), sentencepiece.SentencePieceProcessor(
+        model_proto=models[0]
+    )
 
 
 def test_unigram_is_as_in_the_library(pair):
@@ -86,7 +90,28 @@ def test_unigram_is_as_in_the_library(pair):
     assert tokenizer.decode(library.encode(english)) == library.decode(library.encode(english)) == english
 
 
-PARTS = [*"aeihlos 1'\n\t.▁", "The", "  ", "quick", "é", "e\u0301", "ﬁ", "Ⅳ", "猫", "は", "한글", "है", "ُ", "\u200d", "\u200c", "😀", "\x00", "\xad", "～", "½"]
+PARTS = [
+    *"aeihlos 1'\n\t.▁",
+    "The",
+    "  ",
+    "quick",
+    "é",
+    "e\u0301",
+    "ﬁ",
+    "Ⅳ",
+    "猫",
+    "は",
+    "한글",
+    "है",
+    "ُ",
+    "\u200d",
+    "\u200c",
+    "😀",
+    "\x00",
+    "\xad",
+    "～",
+    "½",
+]
 
 
 @given(st.lists(st.sampled_from(PARTS)).map("".join))
@@ -121,8 +146,13 @@ def test_long_lines_are_cut_at_spaces():
 
 def test_characters_beyond_the_coverage_are_unknown():
     texts = ["abcdefgh" * 50 + "ж"]
-    assert unigram.train(iter(texts), Request(50, T5, unknown="<unk>", character_coverage=1.0)).token_to_id("ж") is not None
-    assert unigram.train(iter(texts), Request(50, T5, unknown="<unk>", character_coverage=0.99)).token_to_id("ж") is None
+    assert (
+        unigram.train(iter(texts), Request(50, T5, unknown="<unk>", character_coverage=1.0)).token_to_id("ж")
+        is not None
+    )
+    assert (
+        unigram.train(iter(texts), Request(50, T5, unknown="<unk>", character_coverage=0.99)).token_to_id("ж") is None
+    )
 
 
 def test_other_special_tokens_take_the_places_in_front():

@@ -12,7 +12,9 @@ from tests.data.tokenizers.samples import MULTILINGUAL
 
 
 def train(directory, *inputs, vocab_size=300, **fields):
-    options = TrainTokenizerOptions(input=tuple(map(str, inputs)), output_dir=str(directory), vocab_size=vocab_size, **fields)
+    options = TrainTokenizerOptions(
+        input=tuple(map(str, inputs)), output_dir=str(directory), vocab_size=vocab_size, **fields
+    )
     train_tokenizer(options)
     return build_tokenizer(TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(directory)))
 
@@ -45,7 +47,13 @@ def test_special_tokens_of_ones_own_come_first_and_the_first_ends_documents(tmp_
 # model type, preset, ids of special tokens by role, what stands around a text and around two
 PRESETS = [
     ("bpe", None, {"bos": 0, "eos": 0, "unk": 0}, ([], []), ([], [], [])),
-    ("bpe", "roberta", {"bos": 0, "cls": 0, "pad": 1, "eos": 2, "sep": 2, "unk": 3, "mask": 4}, ([0], [2]), ([0], [2, 2], [2])),
+    (
+        "bpe",
+        "roberta",
+        {"bos": 0, "cls": 0, "pad": 1, "eos": 2, "sep": 2, "unk": 3, "mask": 4},
+        ([0], [2]),
+        ([0], [2, 2], [2]),
+    ),
     ("wordpiece", None, {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}, ([2], [3]), ([2], [3], [3])),
     ("unigram", None, {"pad": 0, "eos": 1, "unk": 2}, ([], [1]), ([], [1], [1])),
     ("unigram", "bert", {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}, ([2], [3]), ([2], [3], [3])),
@@ -81,7 +89,9 @@ def test_sentences_may_have_two_types(tmp_path, corpus):
     train(tmp_path, corpus, vocab_size=600, model_type="wordpiece")
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     encoding = library.encode("quick", "fox")
-    assert encoding.type_ids == [0] * encoding.ids.index(3) + [0] + [1] * (len(encoding.ids) - encoding.ids.index(3) - 1)
+    assert encoding.type_ids == [0] * encoding.ids.index(3) + [0] + [1] * (
+        len(encoding.ids) - encoding.ids.index(3) - 1
+    )
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram", "wordpiece"])
@@ -95,7 +105,11 @@ def test_the_same_text_gives_the_same_files_in_whatever_form_it_comes(tmp_path, 
     for name, source in (("one", "plain"), ("two", "packed"), ("three", "plain")):
         train(tmp_path / name, tmp_path / source, vocab_size=500, model_type=model_type)
     for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes() == (tmp_path / "three" / path.name).read_bytes()
+        assert (
+            path.read_bytes()
+            == (tmp_path / "two" / path.name).read_bytes()
+            == (tmp_path / "three" / path.name).read_bytes()
+        )
 
 
 def test_too_little_text_is_warned_of(tmp_path, caplog, monkeypatch):
@@ -108,7 +122,10 @@ def test_too_little_text_is_warned_of(tmp_path, caplog, monkeypatch):
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"special_tokens": ("<a>",), "preset": "t5"}, "from --preset or from --special-tokens; given t5 and <a>: keep one"),
+        (
+            {"special_tokens": ("<a>",), "preset": "t5"},
+            "from --preset or from --special-tokens; given t5 and <a>: keep one",
+        ),
         ({"special_tokens": ("<a>", "<a>")}, "--special-tokens must differ from one another; given <a> <a>"),
         ({"model_type": "words"}, "--model-type must name a file of .*'words'; choose from: bpe, unigram, wordpiece"),
         ({"cased": True}, "--cased has no effect with --model-type bpe: leave it out"),
@@ -117,12 +134,21 @@ def test_too_little_text_is_warned_of(tmp_path, caplog, monkeypatch):
         ({"min_frequency": -1}, "--min-frequency must be at least 1; given -1"),
         ({"model_type": "unigram", "character_coverage": 1.5}, "--character-coverage must be 0.9 to 1; given 1.5"),
         ({"model_type": "unigram", "preset": "gpt2"}, "--model-type unigram needs a token for unknown characters"),
-        ({"model_type": "wordpiece", "special_tokens": ("<a>",)}, "--model-type wordpiece needs a token for unknown words"),
+        (
+            {"model_type": "wordpiece", "special_tokens": ("<a>",)},
+            "--model-type wordpiece needs a token for unknown words",
+        ),
         ({"vocab_size": 256}, "--vocab-size must be at least 257: 256 bytes and 1 special tokens; given 256"),
         ({"vocab_size": 260, "preset": "roberta"}, "--vocab-size must be at least 261: 256 bytes and 5 special"),
         ({"vocab_size": 20, "model_type": "wordpiece"}, "must hold every character of the text, at the beginning"),
-        ({"vocab_size": 120, "model_type": "unigram"}, "must hold every character of the text; given 20 without sentinels"),
-        ({"vocab_size": 90, "model_type": "unigram"}, "--vocab-size must leave room beside the 103 special tokens; given 90"),
+        (
+            {"vocab_size": 120, "model_type": "unigram"},
+            "must hold every character of the text; given 20 without sentinels",
+        ),
+        (
+            {"vocab_size": 90, "model_type": "unigram"},
+            "--vocab-size must leave room beside the 103 special tokens; given 90",
+        ),
     ],
 )
 def test_flags_that_cannot_be_honoured(tmp_path, corpus, fields, message):

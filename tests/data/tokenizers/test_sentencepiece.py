@@ -55,7 +55,11 @@ def test_ids_and_texts_are_those_of_the_library(model):
     assert len({token_id for ids in expected for token_id in ids}) > 100, "so few tokens show nothing"
 
 
-@given(st.lists(st.sampled_from([*"abe 1'\n\t.<>/", "</s>", "  ", "é", "e\u0301", "는", "है", "ُ", "\u200d", "😀", "\x00"])).map("".join))
+@given(
+    st.lists(
+        st.sampled_from([*"abe 1'\n\t.<>/", "</s>", "  ", "é", "e\u0301", "는", "है", "ُ", "\u200d", "😀", "\x00"])
+    ).map("".join)
+)
 def test_any_mixture_is_as_in_the_library(model, text):
     assert build(model).encode(text) == sentencepiece.SentencePieceProcessor(model_file=str(model)).encode(text)
 
@@ -119,7 +123,9 @@ def test_text_that_is_no_text(plain):
 @pytest.mark.parametrize("content", [b"", b"not a model", b'{"model": {}}'])
 def test_a_file_that_is_no_model(tmp_path, content):
     (tmp_path / "x.model").write_bytes(content)
-    with pytest.raises(TokenizerError, match="--tokenizer-model must be a SentencePiece .model; .*x.model cannot be read"):
+    with pytest.raises(
+        TokenizerError, match="--tokenizer-model must be a SentencePiece .model; .*x.model cannot be read"
+    ):
         build(tmp_path / "x.model")
 
 

@@ -52,7 +52,9 @@ def pair(request, tokens, tmp_path_factory):
     """Our tokenizer of a rank file, and the library's own encoding of this name with the same ranks."""
     path = write_ranks(tmp_path_factory.mktemp("ranks") / f"{request.param}.tiktoken", tokens)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(published, "load_tiktoken_bpe", lambda *arguments, **options: {t: n for n, t in enumerate(tokens)})
+        patch.setattr(
+            published, "load_tiktoken_bpe", lambda *arguments, **options: {t: n for n, t in enumerate(tokens)}
+        )
         definition = published.ENCODING_CONSTRUCTORS[request.param]()
     definition.pop("explicit_n_vocab", None)
     return build(path), tiktoken.Encoding(**definition)
@@ -74,7 +76,11 @@ def test_special_tokens_are_the_librarys(pair):
     assert tokenizer.decode([tokenizer.eod]) == "<|endoftext|>"
 
 
-@given(st.lists(st.sampled_from([*"abDE 12'\n\r\t./", "'LL", "'s", "Ab", "é", "e\u0301", "는", "है", "\u200d", "😀"])).map("".join))
+@given(
+    st.lists(st.sampled_from([*"abDE 12'\n\r\t./", "'LL", "'s", "Ab", "é", "e\u0301", "는", "है", "\u200d", "😀"])).map(
+        "".join
+    )
+)
 def test_any_mixture_is_as_in_the_library(pair, text):
     tokenizer, library = pair
     assert tokenizer.encode(text) == library.encode_ordinary(text)
@@ -153,7 +159,9 @@ def test_the_end_of_document_can_be_named(tmp_path, tokens):
 
 def test_the_fingerprint_is_that_of_the_content(tmp_path, tokens):
     first = write_ranks(tmp_path / "a", tokens)
-    prints = [build(first, tiktoken_pattern=name).fingerprint for name in ("cl100k_base", "llama3", "r50k_base", "p50k_base")]
+    prints = [
+        build(first, tiktoken_pattern=name).fingerprint for name in ("cl100k_base", "llama3", "r50k_base", "p50k_base")
+    ]
     assert len(set(prints)) == 3 and prints[2] == prints[3], "p50k_base differs from r50k_base in its ranks only"
     lines = first.read_bytes().splitlines()
     (tmp_path / "b").write_bytes(b"\r\n".join(reversed(lines)))
@@ -176,25 +184,70 @@ def test_ids_without_a_token_cannot_be_decoded(tmp_path, tokens):
 
 
 FILES = {
-    "another name": ("ranks.tiktoken", lambda tokens: ranks(tokens), {}, "encoding of .* must be known.*'ranks': name it with"),
+    "another name": (
+        "ranks.tiktoken",
+        lambda tokens: ranks(tokens),
+        {},
+        "encoding of .* must be known.*'ranks': name it with",
+    ),
     "unknown encoding": ("x", lambda tokens: ranks(tokens), {"tiktoken_pattern": "v2"}, "given 'v2': name it.*llama3"),
     "no ranks": ("r50k_base.tiktoken", lambda tokens: b"YQ== 0\nYg==\n", {}, "r50k_base.tiktoken:2: a line must hold"),
     "no base64": ("r50k_base.tiktoken", lambda tokens: b"YQ== 0\n? 1\n", {}, "r50k_base.tiktoken:2: a line must hold"),
-    "too few bytes": ("r50k_base.tiktoken", lambda tokens: ranks(tokens[:200]), {}, "each of the 256 bytes; it lacks 56"),
-    "ranks of special tokens": (
-        "r50k_base.tiktoken", lambda tokens: ranks(tokens) + b"eHl4 50256\n", {}, "must leave the ids of its special tokens free"
+    "too few bytes": (
+        "r50k_base.tiktoken",
+        lambda tokens: ranks(tokens[:200]),
+        {},
+        "each of the 256 bytes; it lacks 56",
     ),
-    "equal ranks": ("r50k_base.tiktoken", lambda tokens: ranks(tokens) + b"eHl4 5\n", {}, "each token a rank of its own"),
-    "cut-off JSON": ("x.json", lambda tokens: b'[{"rank": 0', {}, "as Megatron-LM or Mistral write it; JSONDecodeError"),
-    "other JSON": ("x.json", lambda tokens: b'{"model": {}}', {}, "as Megatron-LM or Mistral write it; KeyError: 'config'"),
-    "unknown pattern": ("x.json", lambda tokens: listed(tokens), {"tiktoken_pattern": "v3"}, "must be one of v1, v2 with"),
-    "out of order": ("x.json", lambda tokens: listed(tokens[:300], first=1), {"vocab_size": 1300}, "by rank, 0, 1 and so on"),
-    "too few tokens": ("x.json", lambda tokens: listed(tokens[:300]), {}, "holds 300 different ones: give --vocab-size 1300"),
+    "ranks of special tokens": (
+        "r50k_base.tiktoken",
+        lambda tokens: ranks(tokens) + b"eHl4 50256\n",
+        {},
+        "must leave the ids of its special tokens free",
+    ),
+    "equal ranks": (
+        "r50k_base.tiktoken",
+        lambda tokens: ranks(tokens) + b"eHl4 5\n",
+        {},
+        "each token a rank of its own",
+    ),
+    "cut-off JSON": (
+        "x.json",
+        lambda tokens: b'[{"rank": 0',
+        {},
+        "as Megatron-LM or Mistral write it; JSONDecodeError",
+    ),
+    "other JSON": (
+        "x.json",
+        lambda tokens: b'{"model": {}}',
+        {},
+        "as Megatron-LM or Mistral write it; KeyError: 'config'",
+    ),
+    "unknown pattern": (
+        "x.json",
+        lambda tokens: listed(tokens),
+        {"tiktoken_pattern": "v3"},
+        "must be one of v1, v2 with",
+    ),
+    "out of order": (
+        "x.json",
+        lambda tokens: listed(tokens[:300], first=1),
+        {"vocab_size": 1300},
+        "by rank, 0, 1 and so on",
+    ),
+    "too few tokens": (
+        "x.json",
+        lambda tokens: listed(tokens[:300]),
+        {},
+        "holds 300 different ones: give --vocab-size 1300",
+    ),
     "no room": (
-        "x.json", lambda tokens: listed(tokens), {"vocab_size": 300, "tiktoken_num_special_tokens": 3},
+        "x.json",
+        lambda tokens: listed(tokens),
+        {"vocab_size": 300, "tiktoken_num_special_tokens": 3},
         "there are 7, and 3 ids are set aside",
     ),
-}  # fmt: skip
+}
 
 
 def listed(tokens, first=0):
@@ -211,5 +264,7 @@ def test_files_that_cannot_be_used(tmp_path, tokens, case):
 
 def test_a_missing_package_is_named_with_its_remedy(tmp_path, tokens, monkeypatch):
     monkeypatch.setitem(sys.modules, "tiktoken", None)
-    with pytest.raises(TokenizerError, match=r"TikTokenizer needs the package tiktoken.*pip install megalite\[tiktoken\]"):
+    with pytest.raises(
+        TokenizerError, match=r"TikTokenizer needs the package tiktoken.*pip install megalite\[tiktoken\]"
+    ):
         build(write_ranks(tmp_path / "r50k_base.tiktoken", tokens))

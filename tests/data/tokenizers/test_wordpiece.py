@@ -31,7 +31,13 @@ def trained(request, tmp_path_factory):
 
 
 def is_punctuation(char):
-    return char.isascii() and not char.isalnum() and char.isprintable() and char != " " or unicodedata.category(char)[0] == "P"
+    return (
+        char.isascii()
+        and not char.isalnum()
+        and char.isprintable()
+        and char != " "
+        or unicodedata.category(char)[0] == "P"
+    )
 
 
 def is_ideograph(char):
@@ -51,7 +57,9 @@ def reference_words(text, lowercase):
             cleaned.append(f" {char} " if is_ideograph(char) else char)
     text = "".join(cleaned)
     if lowercase:
-        text = "".join(char for char in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(char) != "Mn")
+        text = "".join(
+            char for char in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(char) != "Mn"
+        )
     return "".join(f" {char} " if is_punctuation(char) else char for char in text).split()
 
 
@@ -80,7 +88,26 @@ def test_multilingual_text_is_as_in_the_reference(trained):
     assert any(token.startswith("##") for ids in expected for token in map(vocab.__getitem__, ids))
 
 
-PARTS = [*"aeEhilos 1'\n\t.", "The", "qu", "é", "e\u0301", "É", "猫", "は", "한글", "है", "ُ", "\u200d", "😀", "[SEP]", "##a", "\x00", "$", "、"]
+PARTS = [
+    *"aeEhilos 1'\n\t.",
+    "The",
+    "qu",
+    "é",
+    "e\u0301",
+    "É",
+    "猫",
+    "は",
+    "한글",
+    "है",
+    "ُ",
+    "\u200d",
+    "😀",
+    "[SEP]",
+    "##a",
+    "\x00",
+    "$",
+    "、",
+]
 
 
 @given(st.lists(st.sampled_from(PARTS)).map("".join))
@@ -90,7 +117,9 @@ def test_any_mixture_is_as_in_the_reference(trained, text):
 
 
 def test_ids_worked_out_by_hand(tmp_path):
-    path = write_vocab(tmp_path / "vocab.txt", [*SPECIAL, "un", "##aff", "##able", "wor", "wör", "W", "##ör", "##ld", ","])
+    path = write_vocab(
+        tmp_path / "vocab.txt", [*SPECIAL, "un", "##aff", "##able", "wor", "wör", "W", "##ör", "##ld", ","]
+    )
     assert build(path).encode("Unaffable, WÖRLD xyz") == [5, 6, 7, 13, 8, 12, 1]
     assert build(path, "BertWordPieceCase").encode("unaffable, Wörld WORLD") == [5, 6, 7, 13, 10, 11, 12, 1]
     assert build(path).decode([5, 6, 7, 13, 8, 12]) == "unaffable, world"

@@ -18,8 +18,8 @@ def train(texts: Iterator[str], request: Request) -> tokenizers.Tokenizer:
     smallest = NUM_BYTES + len(request.special_tokens)
     if request.num_tokens < smallest:
         raise ConfigError(
-            f"--vocab-size must be at least {smallest}: {NUM_BYTES} bytes and {len(request.special_tokens)} special tokens; "
-            f"given {request.num_tokens}."
+            f"--vocab-size must be at least {smallest}: {NUM_BYTES} bytes and {len(request.special_tokens)} special "
+            f"tokens; given {request.num_tokens}."
         )
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # splits by GPT-2's regular expression

@@ -1,10 +1,10 @@
 r"""``--model-type unigram``: SentencePiece's Unigram with T5's normalisation, trained by the `sentencepiece` library.
 
-The normalisation is SentencePiece's rule ``nmt_nfkc``: control characters go, what separates words becomes one space, all
-else is NFKC. Its table as such, which `tokenizers` can apply too, is not used: where a ligature or a fraction is followed
-by a combining mark the library loses the mark. Rule by rule, nothing is lost; the result differs from the table's in
-U+FF5E (here a tilde), in a few characters that Unicode has added or changed since, and where the order of several
-combining marks is not the canonical one.
+The normalisation is SentencePiece's rule ``nmt_nfkc``: control characters go, what separates words becomes one space,
+all else is NFKC. Its table as such, which `tokenizers` can apply too, is not used: where a ligature or a fraction is
+followed by a combining mark the library loses the mark. Rule by rule, nothing is lost; the result differs from the
+table's in U+FF5E (here a tilde), in a few characters that Unicode has added or changed since, and where the order of
+several combining marks is not the canonical one.
 """
 
 import io
@@ -27,11 +27,13 @@ _SPACES = "[\t\n\f\r\u061c\u1680\u200b\u200c\u200e\u200f\u2028\u2029\u2581\ufeff
 
 
 def train(texts: Iterator[str], request: Request) -> tokenizers.Tokenizer:
-    """Raises ConfigError for special tokens without an unknown one and for a vocabulary smaller than the text's alphabet, and
-    TokenizerError where the library is missing.
+    """Raises ConfigError for special tokens without an unknown one and for a vocabulary smaller than the text's
+    alphabet, and TokenizerError where the library is missing.
     """
     if request.unknown is None:
-        raise ConfigError("--model-type unigram needs a token for unknown characters: choose --preset t5, bert or roberta.")
+        raise ConfigError(
+            "--model-type unigram needs a token for unknown characters: choose --preset t5, bert or roberta."
+        )
     sentencepiece = require_package("sentencepiece", "--model-type unigram")
     proto = _train(sentencepiece, texts, request)
     return _as_tokenizer(sentencepiece.SentencePieceProcessor(model_proto=proto), request)
@@ -87,8 +89,8 @@ def _train(sentencepiece: Any, texts: Iterator[str], request: Request) -> bytes:
             raise
         surplus = len(request.special_tokens) - _META_PIECES
         raise ConfigError(
-            f"--vocab-size must hold every character of the text; given {request.num_tokens} without sentinels, and there are "
-            f"{int(smaller[2]) + surplus} with the special tokens: raise it, or lower --character-coverage."
+            f"--vocab-size must hold every character of the text; given {request.num_tokens} without sentinels, and "
+            f"there are {int(smaller[2]) + surplus} with the special tokens: raise it, or lower --character-coverage."
         ) from None
     return model.getvalue()
 

@@ -20,16 +20,22 @@ _PRIVATE_USE = 0xF0000  # 131,068 characters from here on, which BERT's normalis
 
 
 def train(texts: Iterator[str], request: Request) -> tokenizers.Tokenizer:
-    """Raises ConfigError for special tokens without an unknown one, and for a vocabulary smaller than the text's alphabet."""
+    """Raises ConfigError for special tokens without an unknown one, and for a vocabulary smaller than the text's
+    alphabet.
+    """
     if request.unknown is None:
-        raise ConfigError("--model-type wordpiece needs a token for unknown words: choose --preset bert, roberta or t5.")
+        raise ConfigError(
+            "--model-type wordpiece needs a token for unknown words: choose --preset bert, roberta or t5."
+        )
     normalizer, words = normalizers.BertNormalizer(lowercase=not request.cased), pre_tokenizers.BertPreTokenizer()
     firsts = FirstCharacters()
     marked = tokenizers.Tokenizer(models.BPE())
     marked.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     num_pieces = request.num_tokens - len(request.special_tokens)
     trainer = trainers.BpeTrainer(vocab_size=num_pieces, min_frequency=request.min_frequency or 2, show_progress=False)
-    marked.train_from_iterator((firsts.mark(words.pre_tokenize_str(normalizer.normalize_str(text))) for text in texts), trainer)
+    marked.train_from_iterator(
+        (firsts.mark(words.pre_tokenize_str(normalizer.normalize_str(text))) for text in texts), trainer
+    )
     pieces = [firsts.piece(token) for token in sorted(marked.get_vocab(), key=marked.token_to_id)]
     if len(pieces) > num_pieces:
         raise ConfigError(
