@@ -52,6 +52,19 @@ def test_the_tokenizer_of_given_files_is_named():
         ),
         ({"tensorboard_queue_size": 5}, "tensorboard_queue_size (5) has an effect only with --tensorboard-dir."),
         (
+            {"tokenizer_type": "NullTokenizer", "vocab_extra_ids": 3},
+            "vocab_extra_ids (3) has an effect only with --tokenizer-type SentencePieceTokenizer, "
+            "BertWordPieceLowerCase or BertWordPieceCase.",
+        ),
+        (
+            {"tokenizer_type": "Llama2Tokenizer", "tiktoken_pattern": "v1"},
+            "tiktoken_pattern (v1) has an effect only with --tokenizer-type TikTokenizer.",
+        ),
+        (
+            {"eod_token": "</s>"},
+            "eod_token (</s>) has an effect only with --tokenizer-type or a tokenizer's files.",
+        ),
+        (
             {"merge_file": "m", "tokenizer_type": "NullTokenizer"},
             "merge_file (m) has an effect only with --tokenizer-type GPT2BPETokenizer.",
         ),

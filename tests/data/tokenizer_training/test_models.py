@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from megalite.data.tokenizer_training.models import bpe, unigram, wordpiece
 from megalite.data.tokenizer_training.request import Request
 from megalite.data.tokenizers import TokenizerOptions, build_tokenizer
-from megalite.errors import TokenizerError
+from megalite.errors import DataError, TokenizerError
 from tests.data.tokenizers.samples import MULTILINGUAL
 
 T5 = ("<pad>", "</s>", "<unk>")
@@ -153,6 +153,11 @@ def test_characters_beyond_the_coverage_are_unknown():
     assert (
         unigram.train(iter(texts), Request(50, T5, unknown="<unk>", character_coverage=0.99)).token_to_id("ж") is None
     )
+
+
+def test_nothing_but_white_space():
+    with pytest.raises(DataError, match="--input must hold text that sentencepiece can learn from; it says"):
+        unigram.train(iter([" \n\t", ""]), Request(400, T5, unknown="<unk>"))
 
 
 def test_other_special_tokens_take_the_places_in_front():

@@ -16,7 +16,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from megalite.data.tokenizer_training.request import Request
 from megalite.data.tokenizers import require_package
-from megalite.errors import ConfigError, MegaliteError
+from megalite.errors import ConfigError, DataError, MegaliteError
 
 DEFAULT_PRESET = "t5"
 OPTIONS = ("character_coverage",)
@@ -28,7 +28,7 @@ _SPACES = "[\t\n\f\r\u061c\u1680\u200b\u200c\u200e\u200f\u2028\u2029\u2581\ufeff
 
 def train(texts: Iterator[str], request: Request) -> tokenizers.Tokenizer:
     """Raises ConfigError for special tokens without an unknown one and for a vocabulary smaller than the text's
-    alphabet, and TokenizerError where the library is missing.
+    alphabet, DataError for text of which nothing can be learnt, and TokenizerError where the library is missing.
     """
     if request.unknown is None:
         raise ConfigError(
@@ -86,7 +86,7 @@ def _train(sentencepiece: Any, texts: Iterator[str], request: Request) -> bytes:
             raise failures[0] from None
         smaller = re.search(r"smaller than required_chars\. (\d+) vs (\d+)", str(error))
         if smaller is None:
-            raise
+            raise DataError(f"--input must hold text that sentencepiece can learn from; it says: {error}.") from None
         surplus = len(request.special_tokens) - _META_PIECES
         raise ConfigError(
             f"--vocab-size must hold every character of the text; given {request.num_tokens} without sentinels, and "
