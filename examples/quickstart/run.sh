@@ -3,11 +3,11 @@
 # the running Python's own standard library as corpus, a tokenizer trained on it, a small GPT pretrained with tensor and
 # pipeline parallelism, then resumed at another layout on the same loss curve.
 #
-#   bash examples/quickstart/run.sh [DIRECTORY]       ITERS=300 training steps, at most MEGABYTES=1000 of text
+#   bash examples/quickstart/run.sh [DIRECTORY]       ITERS=200 training steps, at most MEGABYTES=1000 of text
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=${1:-$root/examples/quickstart/work}
-iters=${ITERS:-300}
+iters=${ITERS:-200}
 megabytes=${MEGABYTES:-1000}
 half=$((iters / 2))
 mkdir -p "$work"
