@@ -9,7 +9,7 @@ from megalite.config import ModelConfig
 from megalite.nn.context import LayerContext
 from megalite.nn.cores import fused, unfused
 from megalite.nn.linear import ColumnParallelLinear, LinearOptions, RowParallelLinear, residual_options
-from megalite.nn.mask import DocumentMask
+from megalite.nn.mask import DocumentStarts
 from megalite.nn.norm import make_norm
 from megalite.nn.recompute import checkpointed
 from megalite.nn.rotary import Rotary
@@ -21,7 +21,7 @@ class Positions:
 
     rotary: Rotary | None = None
     """None where positions do not enter attention."""
-    documents: DocumentMask = field(default_factory=DocumentMask)
+    documents: DocumentStarts = field(default_factory=DocumentStarts)
 
 
 class Attention(nn.Module):
@@ -58,24 +58,20 @@ class Attention(nn.Module):
         self.unfused = None if model.attention_backend == "fused" else unfused.Core(f"{name}.core", model, ctx)
 
     def forward(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        core, args = self._core(), (*self._project(x, batch), self.documents.of(batch), batch)
+        core, args = self._core(), (self._project(x, batch), self.documents.of(batch), batch)
         return self.out(checkpointed(core, *args) if self.recompute_core else core(*args))
 
-    def _project(
-        self, x: torch.Tensor, batch: dict[str, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries [s, b, groups, heads per group, d], keys and values [s, b, groups, d], normed and rotated."""
+    def _project(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """[s, b, groups, heads per group + 2, d]: of each group its queries, its key, both normed and rotated, and its
+        value."""
         qkv = self.qkv(x)
         shape = (*qkv.shape[:2], self.num_groups, self.heads_per_group + 2, self.head_dim)
-        if self.rotary is not None and self.q_norm is None:
-            qkv = self.rotary.rotate_(qkv, shape, self.heads_per_group + 1, batch["position_ids"])
-        query, key, value = qkv.view(shape).split([self.heads_per_group, 1, 1], dim=3)
         if self.q_norm is not None:
-            query, key = self.q_norm(query), self.k_norm(key)
-            if self.rotary is not None:
-                query = self.rotary.rotate_(query, query.shape, self.heads_per_group, batch["position_ids"])
-                key = self.rotary.rotate_(key, key.shape, 1, batch["position_ids"])
-        return query, key.squeeze(3), value.squeeze(3)
+            query, key, value = qkv.view(shape).split([self.heads_per_group, 1, 1], dim=3)
+            qkv = torch.cat((self.q_norm(query), self.k_norm(key), value), dim=3)
+        if self.rotary is not None:
+            qkv = self.rotary.rotate_(qkv, shape, self.heads_per_group + 1, batch["position_ids"])
+        return qkv.view(shape)
 
     def _core(self) -> nn.Module:
         """The fused core, unless attention weights are to be dropped or the model asks for the other one."""

@@ -3,28 +3,25 @@
 import torch
 
 
-def causal_mask(length: int, device: torch.device) -> torch.Tensor:
-    """True where query i may see key j <= i: bool [length, length]."""
-    positions = torch.arange(length, device=device)
-    return positions.unsqueeze(1) >= positions
-
-
-class DocumentMask:
-    """The mask of the micro-batch at hand, made once for all layers of a rank that ask for it one after the other."""
+class DocumentStarts:
+    """Where documents begin in the micro-batch at hand, found once for all layers of a rank that ask one after the other."""
 
     def __init__(self) -> None:
         self._ids: torch.Tensor | None = None
         self._version = 0
-        self._mask: torch.Tensor | None = None
+        self._starts: torch.Tensor | None = None
 
     def of(self, batch: dict[str, torch.Tensor]) -> torch.Tensor | None:
-        """True where a query may see an earlier key of its own document: bool [b, 1, s, s]; None if documents do not
-        matter, that is, if the batch has no ``document_ids`` [b, s]."""
+        """For each token the position at which its document begins, the first that it may see: int64 [b, s]; None if
+        documents do not matter, that is, if the batch has no ``document_ids`` [b, s] (equal, and next to each other,
+        for the tokens of a document)."""
         ids = batch.get("document_ids")
         if ids is None:
             return None
         if ids is not self._ids or ids._version != self._version:
-            same = ids.unsqueeze(2) == ids.unsqueeze(1)
-            self._mask = same.logical_and_(causal_mask(ids.shape[1], ids.device)).unsqueeze(1)
+            positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+            begins = torch.ones_like(ids, dtype=torch.bool)
+            begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
+            self._starts = positions.where(begins, 0).cummax(dim=1).values
             self._ids, self._version = ids, ids._version
-        return self._mask
+        return self._starts

@@ -39,12 +39,14 @@ class Kernels:
         return max(1, min(rows, self._module.ROW_BLOCKS))
 
 
-def find(names: tuple[str, ...], *tensors: torch.Tensor | None) -> Kernels | None:
+def find(names: tuple[str, ...], *tensors: torch.Tensor | None, fused: bool = True) -> Kernels | None:
     """The kernels ``names`` for ``tensors`` (those that are not None), or None where the reference is to be used.
 
     There are some where their module is built and switched on, and the tensors share one device and one dtype of
-    :data:`DTYPES`.
+    :data:`DTYPES`; ``fused=False`` asks for the reference.
     """
+    if not fused:
+        return None
     given = [tensor for tensor in tensors if tensor is not None]
     device, dtype = given[0].device, given[0].dtype
     if dtype not in DTYPES or any(tensor.dtype != dtype or tensor.device != device for tensor in given):

@@ -7,7 +7,7 @@ from megalite.config import ModelConfig
 from megalite.nn.attention import Attention, Positions
 from megalite.nn.context import LayerContext
 from megalite.nn.cores import fused, unfused
-from megalite.nn.mask import DocumentMask
+from megalite.nn.mask import DocumentStarts
 from megalite.ops import philox
 from tests.harness import run_world
 from tests.nn.world import assert_same, layer_context, random
@@ -26,6 +26,11 @@ def inputs(config, batch_size=2, seed=0):
     s, g, d = config.seq_length, config.query_groups, config.head_dim
     shapes = [(s, batch_size, g, config.num_attention_heads // g, d), (s, batch_size, g, d), (s, batch_size, g, d)]
     return [random(*shape, seed=seed + at).requires_grad_() for at, shape in enumerate(shapes)]
+
+
+def packed(query, key, value):
+    """As the cores take them: of each group its queries, its key and its value."""
+    return torch.cat([query, key.unsqueeze(3), value.unsqueeze(3)], dim=3)
 
 
 def by_loops(query, key, value, document_ids=None, keep=None, p=0.0):
@@ -63,7 +68,7 @@ def test_cores_equal_attention_by_loops(name, heads, groups, documents):
     )
     tensors, own = inputs(config), inputs(config)
     expected = by_loops(*tensors, **batch)
-    context = CORES[name]("a", config, LayerContext(dtype=torch.float64))(*own, DocumentMask().of(batch), batch)
+    context = CORES[name]("a", config, LayerContext(dtype=torch.float64))(packed(*own), DocumentStarts().of(batch), batch)
     assert_same(context, expected)
     weights = random(*expected.shape, seed=9)
     (expected * weights).sum().backward()
@@ -77,9 +82,9 @@ def test_cores_equal_attention_by_loops(name, heads, groups, documents):
 def test_any_length_in_16_bits(name, length):
     config = model(2, 2, 16, length)
     tensors = inputs(config)
-    truth = CORES["unfused"]("a", config, LayerContext(dtype=torch.float64))(*tensors, None, {})
+    truth = CORES["unfused"]("a", config, LayerContext(dtype=torch.float64))(packed(*tensors), None, {})
     own = [tensor.detach().bfloat16().requires_grad_() for tensor in tensors]
-    context = CORES[name]("a", config, LayerContext(dtype=torch.bfloat16))(*own, None, {})
+    context = CORES[name]("a", config, LayerContext(dtype=torch.bfloat16))(packed(*own), None, {})
     assert context.dtype == torch.bfloat16
     torch.testing.assert_close(context.double(), truth.detach(), rtol=0.05, atol=0.03)
     context.sum().backward()
@@ -90,9 +95,9 @@ def test_any_length_in_16_bits(name, length):
 def test_softmax_is_in_float32_inside(in_fp32):
     config = model(2, 2, 16, 64, attention_softmax_in_fp32=in_fp32)
     query, key, value = (tensor.detach().mul(3).bfloat16() for tensor in inputs(config))
-    actual = unfused.Core("a", config, LayerContext(dtype=torch.bfloat16))(query, key, value, None, {})
+    actual = unfused.Core("a", config, LayerContext(dtype=torch.bfloat16))(packed(query, key, value), None, {})
     truth = unfused.Core("a", config, LayerContext(dtype=torch.float64))(
-        query.double(), key.double(), value.double(), None, {}
+        packed(query, key, value).double(), None, {}
     )
     # A sum of up to 64 exponentials in bfloat16 would be wrong by several percent.
     assert (actual.double() - truth).norm() < 0.02 * truth.norm()
@@ -113,20 +118,20 @@ def test_attention_dropout_is_that_of_the_weight_in_the_run():
     tensors = inputs(config)
     expected = by_loops(*tensors, keep=keep_of(config, ids, 7), p=0.3)
     core = unfused.Core("a", config, LayerContext(dtype=torch.float64, seed=7))
-    assert_same(core(*tensors, None, {"sample_ids": ids}), expected)
-    assert_same(core.eval()(*tensors, None, {}), by_loops(*tensors))
+    assert_same(core(packed(*tensors), None, {"sample_ids": ids}), expected)
+    assert_same(core.eval()(packed(*tensors), None, {}), by_loops(*tensors))
 
 
 def local_core(rank, world_size, config, ids):
     ctx = layer_context(rank, world_size)
     tensors = [tensor.chunk(world_size, dim=2)[rank] for tensor in inputs(config)]
-    return unfused.Core("a", config, ctx)(*tensors, None, {"sample_ids": ids}).detach()
+    return unfused.Core("a", config, ctx)(packed(*tensors), None, {"sample_ids": ids}).detach()
 
 
 def test_attention_dropout_does_not_show_tensor_parallelism():
     config, ids = model(attention_dropout=0.3), torch.tensor([5, 1000])
     whole = unfused.Core("a", config, LayerContext(dtype=torch.float64, seed=7))(
-        *inputs(config), None, {"sample_ids": ids}
+        packed(*inputs(config)), None, {"sample_ids": ids}
     )
     assert_same(torch.cat(run_world(local_core, 2, config, ids), dim=-1), whole)
 
@@ -153,12 +158,12 @@ def test_editing_one_document_leaves_the_others_logits_unchanged():
     assert torch.equal(before[4:], after[4:]) and not torch.equal(before[:4], after[:4])
 
 
-def test_document_mask_is_made_once_for_a_micro_batch():
-    documents, first = DocumentMask(), {"document_ids": torch.tensor([[0, 0, 1]])}
-    mask = documents.of(first)
-    assert mask.tolist() == [[[[True, False, False], [True, True, False], [False, False, True]]]]
-    assert documents.of(dict(first)) is mask
-    assert documents.of({"document_ids": torch.tensor([[0, 0, 0]])})[0, 0, 2].all()
+def test_starts_of_documents_are_found_once_for_a_micro_batch():
+    documents, first = DocumentStarts(), {"document_ids": torch.tensor([[0, 0, 1, 1, 1, 7], [3, 4, 4, 5, 6, 6]])}
+    starts = documents.of(first)
+    assert starts.tolist() == [[0, 0, 2, 2, 2, 5], [0, 1, 1, 3, 4, 4]]
+    assert documents.of(dict(first)) is starts
+    assert documents.of({"document_ids": torch.tensor([[0, 0, 0]])}).tolist() == [[0, 0, 0]]
     assert documents.of({}) is None
     first["document_ids"].zero_()  # a buffer that is filled anew
-    assert documents.of(first)[0, 0, 2].all()
+    assert documents.of(first).tolist() == [[0] * 6, [0] * 6]

@@ -38,6 +38,15 @@ void softmax_forward(void* y, const void* x, const uint8_t* mask, int64_t rows, 
 void softmax_backward(void* dx, const void* dy, const void* y, int64_t rows, int64_t queries, int64_t keys, int causal,
                       double scale, int dtype);
 
+// Causal attention. qkv and its gradient are [length, batch, groups, heads + 2, dim]: of each group, `heads` queries,
+// its key and its value; y and its gradient are [length, batch, groups, heads, dim]; `softmax`
+// [batch, groups, heads, length, 2] is for the backward pass. Query i sees keys first[batch, i] (null: 0) to i.
+void attention_forward(void* y, float* softmax, const void* qkv, const int64_t* first, int64_t length, int64_t batch,
+                       int64_t groups, int64_t heads, int64_t dim, double scale, int dtype);
+void attention_backward(void* dqkv, const void* dy, const void* y, const void* qkv, const float* softmax,
+                        const int64_t* first, int64_t length, int64_t batch, int64_t groups, int64_t heads,
+                        int64_t dim, double scale, int dtype);
+
 // Turns the first 2 * half channels of the first `rotated_heads` heads of each group of x [positions, groups, heads,
 // head_dim] by the angles of cos and sin [positions, half], times `direction` (1 or -1), into y, which may be x.
 void rotary(void* y, const void* x, const float* cos, const float* sin, int64_t positions, int64_t groups,

@@ -47,6 +47,8 @@ constexpr int kRowBlocks = 64;
   MEGALITE_DEFINE(swiglu_backward);                  \
   MEGALITE_DEFINE(softmax_forward);                  \
   MEGALITE_DEFINE(softmax_backward);                 \
+  MEGALITE_DEFINE(attention_forward);                \
+  MEGALITE_DEFINE(attention_backward);               \
   MEGALITE_DEFINE(rotary);                           \
   MEGALITE_DEFINE(dropout_residual_forward);         \
   MEGALITE_DEFINE(dropout_residual_backward);        \

@@ -7,6 +7,7 @@ from torch import nn
 
 from megalite.config import ModelConfig
 from megalite.nn.context import LayerContext
+from megalite.ops.attention import visible
 from megalite.ops.dropout_residual import Mask, dropout_residual
 from megalite.ops.softmax import scaled_causal_softmax, scaled_masked_softmax
 
@@ -24,20 +25,17 @@ class Core(nn.Module):
         self.p, self.num_heads = model.attention_dropout, model.num_attention_heads
 
     def forward(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        allowed: torch.Tensor | None,
-        batch: dict[str, torch.Tensor],
+        self, qkv: torch.Tensor, first: torch.Tensor | None, batch: dict[str, torch.Tensor]
     ) -> torch.Tensor:
-        sequence, batch_size, groups, heads_per_group, head_dim = query.shape
+        sequence, batch_size, groups, members, head_dim = qkv.shape
+        query, key, value = qkv.split([members - 2, 1, 1], dim=3)
+        key, value = key.squeeze(3), value.squeeze(3)
         query = (query / math.sqrt(head_dim)).permute(1, 2, 3, 0, 4).reshape(batch_size, groups, -1, head_dim)
         scores = torch.matmul(query, key.permute(1, 2, 3, 0)).view(batch_size, -1, sequence, sequence)
-        if allowed is None:
+        if first is None:
             weights = scaled_causal_softmax(scores, 1.0)
         else:
-            weights = scaled_masked_softmax(scores, ~allowed, 1.0)
+            weights = scaled_masked_softmax(scores, ~visible(first), 1.0)
         if self.training and self.p > 0:
             weights = dropout_residual(weights, None, None, self._mask(weights, batch["sample_ids"]))
         weights = weights.view(batch_size, groups, -1, sequence)

@@ -256,4 +256,13 @@ inline float max(Vec x) {
   return top;
 }
 
+// The largest lane, in every lane; NaN may be lost.
+inline Vec all_max(Vec x) {
+  IntVec number{};
+  for (int lane = 0; lane < kLanes; ++lane) number[lane] = lane;
+#pragma GCC unroll 4
+  for (int width = kLanes / 2; width > 0; width /= 2) x = max(x, __builtin_shuffle(x, number ^ width));
+  return x;
+}
+
 }  // namespace megalite::MEGALITE_ISA
