@@ -2,14 +2,17 @@
 
 Results are tensors of their own, never views, so that a caller may write into them.
 
-On the CPU, PyTorch sends float32 products to MKL, which on AMD processors runs at about half the speed of oneDNN, the
-library that PyTorch uses for 16-bit types. There, float32 products go to oneDNN: the same exact float32 arithmetic,
-summed in another order. Which library is used is a function of the machine alone; ``MEGALITE_MATMUL=onednn`` or
-``torch`` decides otherwise. Where the operation is absent, PyTorch's own is used.
+On the CPU, PyTorch sends float32 products to MKL, which on AMD processors is slower than oneDNN, the library that
+PyTorch uses for 16-bit types: by a tenth on Zen 4, by half on Zen 5, whose wider units it does not use. There, float32
+products go to oneDNN: the same exact float32 arithmetic, summed in another order. Weight gradients, both of whose
+operands are transposed, do only from Zen 5 on; before, MKL is faster at them. Which library is used is a function of the
+machine alone; ``MEGALITE_MATMUL=onednn`` or ``torch`` decides otherwise, for all products. Where the operation is
+absent, PyTorch's own is used.
 """
 
 import math
 import os
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Mapping
@@ -18,9 +21,30 @@ import torch
 
 from megalite.errors import ConfigError
 
+_ZEN_5 = 26
+"""What Zen 5 calls its family; Zen 4 is 25."""
 
-def choose_library(environment: Mapping[str, str], cpu_vendor: str, available: bool) -> tuple[str, str]:
-    """(``onednn`` or ``torch``, why) for float32 products on the CPU.
+
+@dataclass(frozen=True)
+class Cpu:
+    """The processor as Linux names it."""
+
+    vendor: str = ""
+    """``AuthenticAMD``, ``GenuineIntel``, or empty where unknown."""
+    family: int = 0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The library of float32 products on the CPU, ``onednn`` or ``torch``."""
+
+    products: str
+    weight_grads: str
+    reason: str
+
+
+def choose(environment: Mapping[str, str], cpu: Cpu, available: bool) -> Choice:
+    """The libraries to use where oneDNN's operation is ``available`` or not.
 
     Raises :class:`ConfigError` if MEGALITE_MATMUL names neither.
     """
@@ -28,23 +52,27 @@ def choose_library(environment: Mapping[str, str], cpu_vendor: str, available: b
     if asked not in ("auto", "onednn", "torch"):
         raise ConfigError(f"MEGALITE_MATMUL must be auto, onednn or torch; given {asked!r}.")
     if asked == "torch":
-        return "torch", "MEGALITE_MATMUL=torch"
+        return Choice("torch", "torch", "MEGALITE_MATMUL=torch")
     if not available:
-        return "torch", "this build of PyTorch has no oneDNN linear operation"
+        return Choice("torch", "torch", "this build of PyTorch has no oneDNN linear operation")
     if asked == "onednn":
-        return "onednn", "MEGALITE_MATMUL=onednn"
-    if cpu_vendor == "AuthenticAMD":
-        return "onednn", "AMD processor, where oneDNN is faster than MKL"
-    return "torch", f"processor {cpu_vendor or 'unknown'}, where PyTorch's choice is as fast"
+        return Choice("onednn", "onednn", "MEGALITE_MATMUL=onednn")
+    if cpu.vendor != "AuthenticAMD":
+        return Choice("torch", "torch", f"processor {cpu.vendor or 'unknown'}, where PyTorch's choice is as fast")
+    if cpu.family >= _ZEN_5:
+        return Choice("onednn", "onednn", "AMD processor of Zen 5 or later, where oneDNN is faster than MKL")
+    return Choice("onednn", "torch", "AMD processor before Zen 5, where MKL is faster at weight gradients alone")
 
 
-def cpu_vendor() -> str:
-    """The processor's vendor as Linux names it (``AuthenticAMD``, ``GenuineIntel``), or an empty string."""
+def this_cpu() -> Cpu:
+    """The processor of this machine, as far as /proc/cpuinfo tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return ""
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("vendor_id")), "")
+        return Cpu()
+    facts = dict(line.replace("\t", "").split(": ", 1) for line in reversed(lines) if ": " in line)
+    family = facts.get("cpu family", "")
+    return Cpu(facts.get("vendor_id", ""), int(family) if family.isdigit() else 0)
 
 
 def _onednn_available() -> bool:
@@ -52,14 +80,14 @@ def _onednn_available() -> bool:
 
 
 @cache
-def library() -> tuple[str, str]:
-    """The choice of :func:`choose_library` for this process."""
-    return choose_library(os.environ, cpu_vendor(), _onednn_available())
+def choice() -> Choice:
+    """The choice of :func:`choose` for this process."""
+    return choose(os.environ, this_cpu(), _onednn_available())
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """``x @ weight.T + bias``: [..., in] to [..., out], weight [out, in]."""
-    if _by_onednn(x):
+    if _suits_onednn(x) and choice().products == "onednn":
         return _onednn(x, weight, bias)
     y = x.new_empty(*x.shape[:-1], weight.shape[0])
     rows, out = x.flatten(0, -2), y.view(-1, weight.shape[0])
@@ -72,7 +100,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
 
 def input_grad(grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Gradient of :func:`linear` with respect to ``x``: ``grad @ weight``, [..., out] to [..., in]."""
-    if _by_onednn(grad):
+    if _suits_onednn(grad) and choice().products == "onednn":
         return _onednn(grad, weight.t())
     x_grad = grad.new_empty(*grad.shape[:-1], weight.shape[1])
     torch.mm(grad.flatten(0, -2), weight, out=x_grad.view(-1, weight.shape[1]))
@@ -85,7 +113,7 @@ def add_weight_grad(total: torch.Tensor, grad: torch.Tensor, x: torch.Tensor) ->
     ``total`` may be of a wider dtype than the operands, whose product is then rounded once before it is added.
     """
     grad, x = grad.flatten(0, -2), x.flatten(0, -2)
-    if _by_onednn(grad):
+    if _suits_onednn(grad) and choice().weight_grads == "onednn":
         _onednn_add_weight_grad(total, grad, x)
     elif total.dtype == grad.dtype:
         total.addmm_(grad.t(), x)
@@ -98,8 +126,8 @@ def add_bias_grad(total: torch.Tensor, grad: torch.Tensor) -> None:
     total.add_(grad.flatten(0, -2).sum(0, dtype=total.dtype))
 
 
-def _by_onednn(x: torch.Tensor) -> bool:
-    return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0 and library()[0] == "onednn"
+def _suits_onednn(x: torch.Tensor) -> bool:
+    return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0
 
 
 def _onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

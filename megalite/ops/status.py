@@ -25,7 +25,8 @@ def collect() -> list[Status]:
     """The state of every op on this machine."""
     native_active = "native" if native.native() is not None else "python"
     return [
-        Status("fp32 matrix products (CPU)", *matmul.library()),
+        Status("fp32 products (CPU)", matmul.choice().products, matmul.choice().reason),
+        Status("fp32 weight gradients (CPU)", matmul.choice().weight_grads, matmul.choice().reason),
         *(_kernels_of(name, names) for name, names in registered().items()),
         Status("the same on a GPU", *_gpu()),
         Status("allocator", *_allocator()),

@@ -1,4 +1,6 @@
+import platform
 import re
+import subprocess
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ DTYPES = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 1e-2}
 
 @pytest.fixture(params=["onednn", "torch"] if matmul._onednn_available() else ["torch"])
 def library(request, monkeypatch):
-    monkeypatch.setattr(matmul, "library", lambda: (request.param, "asked"))
+    monkeypatch.setattr(matmul, "choice", lambda: matmul.Choice(request.param, request.param, "asked"))
 
 
 def operands(lead, num_in, num_out, dtype):
@@ -80,15 +82,28 @@ def test_results_may_be_written_into_inside_autograd(library):
 
 
 def test_choice_of_library():
-    choose = matmul.choose_library
-    assert choose({}, "AuthenticAMD", True)[0] == "onednn"
-    assert choose({}, "GenuineIntel", True)[0] == choose({}, "", True)[0] == "torch"
-    assert choose({}, "AuthenticAMD", False)[0] == "torch"
-    assert choose({"MEGALITE_MATMUL": "onednn"}, "GenuineIntel", True)[0] == "onednn"
-    assert choose({"MEGALITE_MATMUL": "onednn"}, "GenuineIntel", False)[0] == "torch"
-    assert choose({"MEGALITE_MATMUL": "torch"}, "AuthenticAMD", True)[0] == "torch"
+    amd, zen5, intel = matmul.Cpu("AuthenticAMD", 25), matmul.Cpu("AuthenticAMD", 26), matmul.Cpu("GenuineIntel", 6)
+    cases = [
+        ({}, zen5, True, "onednn", "onednn"),
+        ({}, amd, True, "onednn", "torch"),
+        ({}, intel, True, "torch", "torch"),
+        ({}, matmul.Cpu(), True, "torch", "torch"),
+        ({}, zen5, False, "torch", "torch"),
+        ({"MEGALITE_MATMUL": "onednn"}, intel, True, "onednn", "onednn"),
+        ({"MEGALITE_MATMUL": "onednn"}, intel, False, "torch", "torch"),
+        ({"MEGALITE_MATMUL": "torch"}, zen5, True, "torch", "torch"),
+    ]
+    for environment, cpu, available, products, weight_grads in cases:
+        chosen = matmul.choose(environment, cpu, available)
+        assert (chosen.products, chosen.weight_grads) == (products, weight_grads), (environment, cpu, available)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or platform.system() != "Linux", reason="lscpu of x86 Linux")
+def test_this_cpu_is_that_of_lscpu():
+    facts = dict(line.split(":", 1) for line in subprocess.check_output(["lscpu"], text=True).splitlines() if ":" in line)
+    assert matmul.this_cpu() == matmul.Cpu(facts["Vendor ID"].strip(), int(facts["CPU family"]))
 
 
 def test_an_unknown_library_is_refused():
     with pytest.raises(ConfigError, match=re.escape("MEGALITE_MATMUL must be auto, onednn or torch; given 'mkl'")):
-        matmul.choose_library({"MEGALITE_MATMUL": "mkl"}, "AuthenticAMD", True)
+        matmul.choose({"MEGALITE_MATMUL": "mkl"}, matmul.Cpu(), True)

@@ -21,7 +21,9 @@ def test_the_command_shows_what_is_active_and_why():
 
 
 def test_the_library_in_use_is_the_one_shown():
-    assert Status("fp32 matrix products (CPU)", *matmul.library()) in collect()
+    choice = matmul.choice()
+    assert Status("fp32 products (CPU)", choice.products, choice.reason) in collect()
+    assert Status("fp32 weight gradients (CPU)", choice.weight_grads, choice.reason) in collect()
 
 
 def test_every_op_with_kernels_is_listed():
