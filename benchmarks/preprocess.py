@@ -1,178 +1,150 @@
-"""How fast is preprocessing, beside the bare tokenizer and beside the usual recipe?
+"""How fast is preprocessing, beside the bare encoders and beside the usual recipes? And how much memory does it take?
 
-Corpus: the standard library's source, as the quickstart collects it. Tokenizer: byte-level BPE of 8192 tokens trained on
-it. Contenders, each in a process of its own, one after another within every round:
+Corpus: the Python sources installed on this machine (the standard library, then site-packages), or ``--corpus FILE`` of
+JSON lines. Tokenizer: byte-level BPE of 8192 tokens trained on the first 8 MB of it. Contenders, with 1 and 2 workers, each
+in a process of its own, one after another within every round:
 
-- megalite W: tools/preprocess_data.py with W workers, file to .bin/.idx, start-up included;
-- bare W: tokenizers.encode_batch_fast on the texts in memory, W threads, batches of 1 MB, results dropped;
-- recipe W: Megatron-LM's way of doing it, re-created: one document a task through multiprocessing.Pool.imap (chunks of
-  32) with W processes, json.loads and encode in Python, documents written one at a time.
+- megalite: tools/preprocess_data.py, file to .bin/.idx, start of the workers included, with either backend;
+- bare tokenizers: encode_batch_fast on the texts in memory, that many threads, batches of 1 MB, results dropped;
+- bare gigatoken: encode_batch in the same way;
+- Megatron-LM's recipe, re-created: one document a task through multiprocessing.Pool.imap (chunks of 32), json.loads and
+  encode in Python, documents written one at a time;
+- datasets.map with the same fast tokenizer, batches of 1000, num_proc processes (where `datasets` is installed);
+- reading and JSON alone: what megalite does before it encodes, in one process.
 
-Prints the median rate of each, what it costs in processor time (which other programs on the machine disturb less), and
-megalite's ratio to the others within the rounds (lowest, median, highest).
+gigatoken and reading are so fast that they get the corpus several times over (``--copies``), for start-up would hide
+the rate. Prints the median rate of each, what it costs in processor time (which other programs disturb less), and
+megalite's ratio to the others of its backend within the rounds (lowest, median, highest). ``--memory`` instead prints the
+peak memory of the largest process while the input grows.
 """
 
 import argparse
-import functools
+import importlib.util
+import itertools
 import json
-import multiprocessing
-import os
-import resource
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
-import time
-from collections import deque
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple
+from typing import Iterator
 
-import tokenizers
-
-from megalite.data.indexed import optimal_dtype
-from megalite.data.indexed_builder import IndexedDatasetBuilder
-from megalite.data.preprocess.options import PreprocessOptions
-from megalite.data.preprocess.run import preprocess
-from megalite.data.tokenizer_training.run import TrainTokenizerOptions, train_tokenizer
-from megalite.data.tokenizers import TokenizerOptions
+from benchmarks.preprocess_contenders import CONTENDERS, Times, train
 from megalite.log import echo, progress
 
-ROOT = Path(__file__).parent.parent
-CONTENDERS = [(name, workers) for workers in (1, 2) for name in ("megalite", "bare", "recipe")]
+FAST = ("megalite, gigatoken", "bare gigatoken", "reading and JSON alone")
+OURS = ("megalite, tokenizers", "megalite, gigatoken")
 
 
-class Times(NamedTuple):
-    """Seconds on the clock, and of all processors together."""
-
-    seconds: float
-    processor: float
-
-
-def timed(work: Callable[[], object]) -> Times:
-    """How long ``work`` takes, child processes that end within it included."""
-    start, processor = time.perf_counter(), _processor_seconds()
-    work()
-    return Times(time.perf_counter() - start, _processor_seconds() - processor)
+def installed_sources() -> Iterator[str]:
+    """The text of each Python file installed here."""
+    roots = dict.fromkeys(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
+    for path in itertools.chain.from_iterable(sorted(root.rglob("*.py")) for root in roots):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (UnicodeDecodeError, OSError):
+            continue
+        if text:
+            yield text
 
 
-def _processor_seconds() -> float:
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+def make_corpus(directory: Path, given: Path | None, megabytes: int, copies: int) -> tuple[int, int]:
+    """``corpus.jsonl``, ``large.jsonl`` and the tokenizer in ``directory``; documents and bytes of the first."""
+    lines = given.read_text(encoding="utf-8").splitlines(keepends=True) if given else None
+    texts = (json.loads(line)["text"] for line in lines) if lines else installed_sources()
+    num_documents = num_bytes = 0
+    sample: list[str] = []
+    with open(directory / "corpus.jsonl", "w", encoding="utf-8") as file:
+        for text in texts:
+            num_bytes += file.write(json.dumps({"text": text}) + "\n")
+            num_documents += 1
+            if num_bytes < 8_000_000:
+                sample.append(text)
+            if num_bytes >= megabytes * 1_000_000:
+                break
+    train(sample, directory / "tokenizer.json")
+    content = (directory / "corpus.jsonl").read_bytes()
+    with open(directory / "large.jsonl", "wb") as file:
+        for _ in range(copies):
+            file.write(content)
+    return num_documents, num_bytes
 
 
-def time_megalite(directory: Path, workers: int) -> Times:
-    options = PreprocessOptions(
-        input=(str(directory / "corpus.jsonl"),),
-        output_prefix=str(directory / "megalite"),
-        append_eod=True,
-        workers=workers,
-        log_interval=1 << 30,
-        tokenizer=TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(directory)),
-    )
-    return timed(lambda: preprocess(options))
-
-
-def time_bare(directory: Path, workers: int) -> Times:
-    os.environ["RAYON_NUM_THREADS"] = str(workers)
-    tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    with open(directory / "corpus.jsonl", encoding="utf-8") as file:
-        batches = list(_batches([json.loads(line)["text"] for line in file], 1 << 20))
-    return timed(lambda: deque(map(tokenizer.encode_batch_fast, batches), maxlen=0))
-
-
-def _batches(texts: list[str], num_characters: int) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for text in texts:
-        batch.append(text)
-        if sum(map(len, batch)) >= num_characters:
-            yield batch
-            batch = []
-    yield batch
-
-
-@functools.cache
-def _recipe_tokenizer(path: str) -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer.from_file(path)
-
-
-def _recipe_encode(path: str, line: str) -> list[int]:
-    ids = _recipe_tokenizer(path).encode(json.loads(line)["text"]).ids
-    return ids + [0] if ids else ids
-
-
-def _recipe(directory: Path, workers: int) -> None:
-    encode = functools.partial(_recipe_encode, str(directory / "tokenizer.json"))
-    with (
-        open(directory / "corpus.jsonl", encoding="utf-8") as file,
-        multiprocessing.get_context("fork").Pool(workers) as pool,
-        IndexedDatasetBuilder(directory / "recipe", optimal_dtype(8192)) as builder,
-    ):
-        for ids in pool.imap(encode, file, 32):
-            builder.add_document(ids, [len(ids)] if ids else [])
-        builder.finalize()
-        pool.close()
-        pool.join()
-
-
-def time_recipe(directory: Path, workers: int) -> Times:
-    return timed(lambda: _recipe(directory, workers))
-
-
-TIME: dict[str, Callable[[Path, int], Times]] = {"megalite": time_megalite, "bare": time_bare, "recipe": time_recipe}
-
-
-def make_corpus(directory: Path, copies: int) -> tuple[int, int]:
-    """Corpus and tokenizer in ``directory``; number of documents and bytes of the corpus."""
-    collect = ROOT / "examples" / "quickstart" / "collect_stdlib.py"
-    one = directory / "one.jsonl"
-    command = [sys.executable, collect, "--train", one, "--heldout", directory / "heldout.jsonl"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    content = one.read_bytes()
-    (directory / "corpus.jsonl").write_bytes(content * copies)
-    train_tokenizer(TrainTokenizerOptions(input=(str(one),), output_dir=str(directory), vocab_size=8192))
-    return content.count(b"\n") * copies, len(content) * copies
-
-
-def time_in_process(name: str, workers: int, directory: Path) -> Times:
+def time_in_process(name: str, workers: int, corpus: Path) -> Times:
     """Times of one contender in a fresh process."""
-    command = [sys.executable, __file__, "--contender", name, "--workers", str(workers), "--directory", str(directory)]
-    result = subprocess.run(command, check=True, capture_output=True, text=True)
-    return Times(*map(float, result.stdout.splitlines()[-1].split()))
+    command = [sys.executable, "-m", "benchmarks.preprocess", "--contender", name, "--workers", str(workers)]
+    result = subprocess.run([*command, "--corpus", str(corpus)], check=True, capture_output=True, text=True)
+    return Times(*json.loads(result.stdout.splitlines()[-1]))
 
 
-def compare(rounds: int, copies: int) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        num_documents, num_bytes = make_corpus(Path(directory), copies)
-        echo(f"{num_documents} documents, {num_bytes / 1e6:.1f} MB of JSON lines, {rounds} rounds")
-        times: dict[tuple[str, int], list[Times]] = {contender: [] for contender in CONTENDERS}
-        for number in range(rounds):
-            # every other round backwards, so that a slow drift of the machine favours nobody
-            for contender in CONTENDERS[:: 1 if number % 2 else -1]:
-                times[contender].append(time_in_process(*contender, Path(directory)))
-                progress(f"round {number + 1}: {contender[0]} {contender[1]}: {times[contender][-1].seconds:.2f} s")
+def contenders(only: str) -> list[tuple[str, int]]:
+    """Name and workers of each that can run here."""
+    names = [name for name in CONTENDERS if only in name]
+    names = [name for name in names if name != "datasets.map" or importlib.util.find_spec("datasets")]
+    return [(name, workers) for workers in (1, 2) for name in names if (name, workers) != ("reading and JSON alone", 2)]
+
+
+def compare(directory: Path, sizes: tuple[int, int], arguments: argparse.Namespace) -> None:
+    racing = contenders(arguments.only)
+    times: dict[tuple[str, int], list[Times]] = {contender: [] for contender in racing}
+    for number in range(arguments.rounds):
+        # every other round backwards, so that a slow drift of the machine favours nobody
+        for name, workers in racing[:: 1 if number % 2 else -1]:
+            corpus = directory / ("large.jsonl" if name in FAST else "corpus.jsonl")
+            times[name, workers].append(time_in_process(name, workers, corpus))
+            progress(f"round {number + 1}: {name} {workers}: {times[name, workers][-1].seconds:.2f} s")
+    echo("| contender | workers | documents/s | MB/s | MB a processor second | megalite / it |\n|---|---|---|---|---|---|")
     for (name, workers), own in times.items():
-        seconds, processor = (statistics.median(column) for column in zip(*own))
-        text = f"{name:>8} {workers}: {num_documents / seconds:6,.0f} docs/s {num_bytes / seconds / 1e6:6.2f} MB/s"
-        text += f" {num_bytes / processor / 1e6:6.2f} MB a processor second"
-        if name != "megalite":
-            ratios = sorted(other.seconds / ours.seconds for ours, other in zip(times["megalite", workers], own, strict=True))
-            text += f"   megalite is {statistics.median(ratios):.2f}x as fast ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-        echo(text)
+        num_documents, num_bytes = (size * (arguments.copies if name in FAST else 1) for size in sizes)
+        seconds, processor = (statistics.median(column) for column in list(zip(*own))[:2])
+        rates = f"{num_documents / seconds:,.0f} | {num_bytes / seconds / 1e6:.1f} | {num_bytes / processor / 1e6:.1f}"
+        echo(f"| {name} | {workers} | {rates} | {_ratio(times, name, workers)} |")
+
+
+def _ratio(times: dict[tuple[str, int], list[Times]], name: str, workers: int) -> str:
+    ours = times.get((OURS[name in FAST], workers))
+    if name in OURS or not ours:
+        return ""
+    ratios = sorted(other.seconds / own.seconds for own, other in zip(ours, times[name, workers], strict=True))
+    return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+
+
+def compare_memory(directory: Path, num_bytes: int, arguments: argparse.Namespace) -> None:
+    echo("| input | documents | peak memory of the largest process |\n|---|---|---|")
+    content = (directory / "corpus.jsonl").read_bytes()
+    for copies in (1, 4, 16, 40):
+        grown = directory / "grown.jsonl"
+        with open(grown, "wb") as file:
+            for _ in range(copies):
+                file.write(content)
+        peak = time_in_process(arguments.only or OURS[1], 2, grown).peak_bytes
+        num_documents = copies * content.count(b"\n")
+        echo(f"| {copies * num_bytes / 1e6:,.0f} MB | {num_documents:,} | {peak / 2**20:,.0f} MiB |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--copies", type=int, default=3, help="how often the standard library's source is repeated")
-    parser.add_argument("--contender", choices=sorted(TIME), help=argparse.SUPPRESS)
+    parser.add_argument("--corpus", type=Path, help="JSON lines with a key 'text', instead of the installed sources")
+    parser.add_argument("--megabytes", type=int, default=50, help="how much of the corpus is taken")
+    parser.add_argument("--copies", type=int, default=6, help="how often the fast contenders get it")
+    parser.add_argument("--only", default="", help="only the contenders whose names hold this")
+    parser.add_argument("--memory", action="store_true", help="peak memory while the input grows")
+    parser.add_argument("--contender", choices=sorted(CONTENDERS), help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
-        times = TIME[arguments.contender](arguments.directory, arguments.workers)
-        echo(f"{times.seconds} {times.processor}")
-    else:
-        compare(arguments.rounds, arguments.copies)
+        echo(json.dumps(CONTENDERS[arguments.contender](arguments.corpus, arguments.workers)))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        sizes = make_corpus(directory, arguments.corpus, arguments.megabytes, arguments.copies)
+        echo(f"{sizes[0]:,} documents, {sizes[1] / 1e6:.1f} MB of JSON lines, {arguments.rounds} rounds")
+        if arguments.memory:
+            compare_memory(directory, sizes[1], arguments)
+        else:
+            compare(directory, sizes, arguments)
 
 
 if __name__ == "__main__":

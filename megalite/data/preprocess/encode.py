@@ -97,7 +97,7 @@ class ChunkEncoder:
     def __call__(self, chunk: Chunk) -> EncodedChunk:
         """Unless invalid lines are to be skipped, the first of them ends the chunk. Raises DataError for a damaged file."""
         continues = isinstance(chunk, LineRange) and chunk.start > 0
-        loaded = _load(chunk)
+        loaded = load(chunk)
         faults: list[InvalidRecord] = []
         parts: list[list[Column]] = []
         digests: list[bytes] = []
@@ -213,7 +213,7 @@ def _count(path: str, faults: list[InvalidRecord]) -> dict[str, Skipped]:
 
 def first_texts(chunks: Iterable[Chunk], keys: Sequence[str], num_characters: int = 1 << 18) -> list[str]:
     """The first valid texts of ``chunks``, of ``num_characters`` in all."""
-    records = (record for chunk in chunks for record in _load(chunk).records(keys) if isinstance(record, Record))
+    records = (record for chunk in chunks for record in load(chunk).records(keys) if isinstance(record, Record))
     found, size = [], 0
     for text in (text for record in records for texts in record.texts for text in texts):
         found.append(text[: num_characters - size])
@@ -223,7 +223,8 @@ def first_texts(chunks: Iterable[Chunk], keys: Sequence[str], num_characters: in
     return found
 
 
-def _load(chunk: Chunk) -> LineBlock | ParquetRows:
+def load(chunk: Chunk) -> LineBlock | ParquetRows:
+    """``chunk`` with the means to read its records."""
     return chunk.load() if isinstance(chunk, (LineRange, TextFile)) else chunk
 
 

@@ -20,7 +20,7 @@ REFUSED = {
 HARMLESS = {
     "--partitions": "the work is shared out by itself",
     "--keep-sequential-samples": "documents always keep their order",
-    "--lang": "it only chooses a splitter of sentences",
+    "--lang": "the rules for sentences are the same for every language",
     "--dataset-impl": "there is one format, the memory-mapped one",
 }
 

@@ -33,9 +33,10 @@ def parse_records(block: Block, keys: Sequence[str]) -> Iterator[Record | Invali
     """Each line of ``block`` that is not blank, one JSON object each, as its texts or as the fault that it has."""
     for number, line in block.lines():
         try:
-            record = _parse_object(number, line)
+            record, checked = _parse_object(number, line)
             # JSON can spell half of a surrogate pair ("\ud800"), which is no character and has no UTF-8 form.
-            yield Record(number, [_texts(number, record, key, check=b"\\u" in line) for key in keys])
+            check = not checked and b"\\u" in line
+            yield Record(number, [_texts(number, record, key, check) for key in keys])
         except InvalidRecord as fault:
             yield fault
 
@@ -79,9 +80,10 @@ def _invalid_utf8(number: int, byte: int, place: int) -> InvalidRecord:
     return InvalidRecord(number, "invalid UTF-8", f"byte 0x{byte:02x} at byte {place + 1} of the line")
 
 
-def _parse_object(number: int, line: bytes) -> dict[str, Any]:
+def _parse_object(number: int, line: bytes) -> tuple[dict[str, Any], bool]:
+    """The object, and whether all its strings are known to be made of characters."""
     try:
-        record = _loads(number, line)
+        record, checked = _loads(number, line)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             raise InvalidRecord(number, "several values on one line", f"the second starts at column {error.colno}")
@@ -90,17 +92,17 @@ def _parse_object(number: int, line: bytes) -> dict[str, Any]:
         raise InvalidRecord(number, "malformed JSON", str(error))
     if not isinstance(record, dict):
         raise InvalidRecord(number, "not a JSON object", f"the line is a {type(record).__name__}")
-    return record
+    return record, checked
 
 
-def _loads(number: int, line: bytes) -> Any:
+def _loads(number: int, line: bytes) -> tuple[Any, bool]:
     """orjson is two to three times as fast and accepts less: what it refuses, the standard library accepts or explains."""
     if orjson is not None:
         try:
-            return orjson.loads(line)
+            return orjson.loads(line), True
         except orjson.JSONDecodeError:
             pass
-    return json.loads(_decode(number, line))
+    return json.loads(_decode(number, line)), False
 
 
 def _texts(number: int, record: dict[str, Any], key: str, check: bool) -> list[str]:

@@ -69,7 +69,7 @@ def pieces(path: Path, stored: BinaryIO, size: int) -> Iterator[bytes]:
 
     Raises DataError, with the file, when compressed data is damaged or cut short.
     """
-    # A pipe may hold fewer than four bytes yet; a shorter peek is then no magic number, but such files do not exist.
+    # A pipe may show fewer bytes at first, but a compressor writes its header at once.
     compression = _compression(stored.peek(4)[:4])  # type: ignore[attr-defined]
     num_bytes = 0
     try:
@@ -102,7 +102,7 @@ def _zstd(path: Path, stored: BinaryIO, size: int) -> Iterator[bytes]:
     frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
     begun = False
     try:
-        while data := stored.read(min(size, 1 << 17)):
+        while data := stored.read(1 << 14):  # little, for it may be much when unpacked
             while data:
                 begun = True
                 yield from _cut(frame.decompress(data), size)

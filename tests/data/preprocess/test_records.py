@@ -6,6 +6,13 @@ from megalite.data.preprocess.inputs import Block
 from megalite.data.preprocess.records import InvalidRecord, Record, parse_records
 
 
+@pytest.fixture(params=["orjson", "json"], autouse=True)
+def parser(request, monkeypatch):
+    """Both ways to read JSON, which must not show."""
+    if request.param == "json":
+        monkeypatch.setattr("megalite.data.preprocess.records.orjson", None)
+
+
 def parse(data: bytes, keys=("text",)):
     return list(parse_records(Block("x.jsonl", 11, data, 0), keys))
 
