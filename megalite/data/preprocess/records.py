@@ -25,9 +25,6 @@ class InvalidRecord(Exception):
         super().__init__(line, reason, detail)
         self.line, self.reason, self.detail = line, reason, detail
 
-    def located(self, block: Block) -> str:
-        return f"{block.path}:{self.line}: {self.reason}: {self.detail}"
-
 
 def parse_records(block: Block, keys: Sequence[str]) -> Iterator[Record | InvalidRecord]:
     """Each line of ``block`` that is not blank, one JSON object each, as its texts or as the fault that it has."""

@@ -62,4 +62,3 @@ def test_a_fault_is_named_with_its_line_and_the_others_are_read(line, reason, de
     assert (first, last) == (Record(11, [["one"]]), Record(13, [["three"]]))
     assert isinstance(fault, InvalidRecord) and (fault.line, fault.reason) == (12, reason)
     assert detail in fault.detail
-    assert fault.located(Block("x.jsonl", 11, b"", 0)).startswith(f"x.jsonl:12: {reason}: ")
