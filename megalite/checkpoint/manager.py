@@ -12,7 +12,7 @@ from megalite.checkpoint.lock import DirectoryLock
 from megalite.checkpoint.match import Strictness, readable_pieces
 from megalite.checkpoint.piece import Piece
 from megalite.checkpoint.policy import Retention
-from megalite.checkpoint.snapshot import HostBuffers
+from megalite.checkpoint.snapshot import HostMemory
 from megalite.checkpoint.store import Store
 from megalite.checkpoint.writer import Content, Destination, write_checkpoint
 from megalite.config import CheckpointConfig
@@ -47,7 +47,7 @@ class CheckpointManager:
         self._config, self._group = config, group
         self._lock: DirectoryLock | None = None
         self._thread = ThreadPoolExecutor(1, "checkpoint") if config.async_save else None
-        self._buffers = HostBuffers()
+        self._memory = HostMemory()
         self._pending: Future[Saved] | None = None
         self._waited = 0.0  # Seconds in wait() since the last save began.
         if config.save is not None:
@@ -82,7 +82,7 @@ class CheckpointManager:
         content = replace(Content.of(iteration, pieces, meta, config_yaml), accompany=accompany)
         if self._thread is None:
             return self._write(content, started, None)
-        content = replace(content, parts=self._buffers.snapshot(content.parts))
+        content = replace(content, parts=self._memory.snapshot(content.parts))
         self._pending = self._thread.submit(self._write, content, started, time.monotonic() - started)
         return None
 

@@ -1,32 +1,38 @@
 """Snapshots: the state of a moment in host memory, for a thread to write while training goes on."""
 
 from dataclasses import replace
-from typing import Iterable
+from typing import Sequence
 
 import torch
 
 from megalite.checkpoint.piece import Piece
-from megalite.checkpoint.shard import tensor_key
+
+_ALIGNMENT = 64
 
 
-class HostBuffers:
-    """Host memory for snapshots. It is kept from one to the next: fresh memory costs more than the copy into it."""
+class HostMemory:
+    """Host memory for snapshots, in one block: the copy into one is faster than into many. It is kept from one
+    snapshot to the next, because fresh memory costs more than the copy."""
 
     def __init__(self) -> None:
-        self._buffers: dict[str, torch.Tensor] = {}
+        self._block = torch.empty(0, dtype=torch.uint8)
 
-    def snapshot(self, pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    def snapshot(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """The pieces with copies of their tensors, which hold until the next call."""
-        copies = tuple(replace(piece, tensor=self._copy(piece)) for piece in pieces)
-        if torch.cuda.is_initialized():
+        starts = [0]
+        for piece in pieces:
+            starts.append(starts[-1] + -(-piece.tensor.nbytes // _ALIGNMENT) * _ALIGNMENT)
+        # Only from pinned memory can a GPU copy on its own, one tensor while the next is being prepared.
+        pinned = any(piece.tensor.is_cuda for piece in pieces)
+        if self._block.numel() < starts[-1] or (pinned and not self._block.is_pinned()):
+            self._block = torch.empty(0, dtype=torch.uint8)  # The old one goes before the new one comes.
+            self._block = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=pinned)
+        copies = tuple(replace(piece, tensor=self._copy(piece, start)) for piece, start in zip(pieces, starts))
+        if pinned:
             torch.cuda.synchronize()
         return copies
 
-    def _copy(self, piece: Piece) -> torch.Tensor:
-        source, key = piece.tensor.detach(), tensor_key(piece.name, piece.box)
-        buffer = self._buffers.get(key)
-        if buffer is None or (buffer.shape, buffer.dtype) != (source.shape, source.dtype):
-            # Only from pinned memory can a GPU copy on its own, one tensor while the next is being prepared.
-            buffer = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
-            self._buffers[key] = buffer
-        return buffer.copy_(source, non_blocking=True)
+    def _copy(self, piece: Piece, start: int) -> torch.Tensor:
+        source = piece.tensor.detach()
+        room = self._block[start : start + source.nbytes].view(source.dtype).view(source.shape)
+        return room.copy_(source, non_blocking=True)
