@@ -123,6 +123,8 @@ class ChunkedDirectory:
     def read(self, name: str, box: Box) -> torch.Tensor:
         """A box of a tensor, in its stored dtype. Of the chunks that overlap it, one is in memory at a time."""
         tensor = self.tensors[name]
+        inside = not box.numel or Box.whole(tensor.shape).intersect(box) == box
+        assert inside, f"{name}: {box} is outside {tensor.shape}"
         out = torch.empty(box.extent, dtype=tensor.dtype)
         for chunk_box, span in tensor.chunks:
             overlap = chunk_box.intersect(box)

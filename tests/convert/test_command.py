@@ -80,7 +80,7 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
 
 
 def test_an_unknown_format_lists_those_there_are(tmp_path):
-    with pytest.raises(ConfigError, match="--save-format must name a file of .* choose from: huggingface, megalite, meg"):
+    with pytest.raises(ConfigError, match="--save-format must name a file of .* choose from: huggingface, meg"):
         main(arguments(tmp_path, tmp_path / "out", "--save-format", "onnx"))
 
 

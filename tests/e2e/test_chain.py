@@ -34,8 +34,8 @@ def chain(request, corpus, tmp_path_factory):
     ends = []
     for name, steps in (("still", STANDING_STILL), ("moved", {"lr": 1e-2})):
         run = {"load": ours, "finetune": True, "use_checkpoint_args": True, "save": root / name, "save_hf": True, **steps}
-        sizes = {"vocab_size": 100, "tensor_model_parallel_size": 2, "train_iters": STEPS, "save_interval": STEPS}
-        trained(2, options(corpus, **{**run, **sizes}))
+        sizes = {"vocab_size": 100, "tensor_model_parallel_size": 2}
+        trained(2, options(corpus, **{**run, **sizes, "train_iters": STEPS, "save_interval": STEPS}))
         ends.append(convert(root / name, root / f"{name} out", "huggingface", "--drop-optimizer"))
     return first, *ends
 

@@ -13,14 +13,13 @@ from megalite.convert.layout import Layout
 from megalite.convert.megatron.arguments import config_from, counters
 from megalite.convert.megatron.distributed import MAIN
 from megalite.convert.megatron.files import RankFile, find_ranks
-from megalite.convert.megatron.fit import check_fit
+from megalite.convert.megatron.fit import check_fit, check_num_layers
 from megalite.convert.megatron.layout import RankKey, grid_of, model_layout, rank_directory, with_optimizer
 from megalite.convert.megatron.optimizer import read_state
 from megalite.convert.megatron.writer import RankWriter
 from megalite.convert.options import ReadOptions, WriteOptions
 from megalite.convert.progress import Progress
 from megalite.convert.source import Source
-from megalite.errors import CheckpointError
 from megalite.state import Box
 
 
@@ -47,11 +46,7 @@ class MegatronSource(Source):
         self.config, padded = config_from(content["args"], options.vocab_size, where)
         self._tensors = {key: tensor for file in self._files.values() for key, tensor in file.tensors.items()}
         grid = grid_of(self._tensors, ranks.tp, ranks.pp)
-        if sum(grid.layers) != self.config.model.num_layers:
-            raise CheckpointError(
-                f"{where}: args.num_layers ({self.config.model.num_layers}) must be the number of layers in the files "
-                f"({sum(grid.layers)})."
-            )
+        check_num_layers(self.config.model.num_layers, grid, where)
         table = model_layout(self.config.model, grid, padded)
         found = {key: tuple(tensor.shape) for key, tensor in self._tensors.items()}
         check_fit(self.directory, table.foreign_shapes, found)

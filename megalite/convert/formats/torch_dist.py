@@ -4,18 +4,18 @@ import argparse
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any, Mapping
 
 import torch
 
 from megalite.checkpoint.shard import dtype_name
-from megalite.convert.distcp import METADATA, ChunkedDirectory
+from megalite.convert.distcp import METADATA, ChunkedDirectory, ChunkedTensor
 from megalite.convert.extras import CONFIG_JSON, FOLDER, extras_in
 from megalite.convert.megatron.arguments import config_from, counters
 from megalite.convert.megatron.distributed import DISTRIBUTED_SLOTS, MAIN
 from megalite.convert.megatron.files import known_types, tracked_name
-from megalite.convert.megatron.fit import check_fit
-from megalite.convert.megatron.layout import Grid, RankKey, model_layout, with_optimizer
+from megalite.convert.megatron.fit import check_fit, check_num_layers
+from megalite.convert.megatron.layout import RankKey, grid_of, model_layout, with_optimizer
 from megalite.convert.megatron.optimizer import num_updates
 from megalite.convert.options import ReadOptions
 from megalite.convert.source import Source
@@ -53,13 +53,15 @@ class TorchDistSource(Source):
         self._chunks = ChunkedDirectory(directory)
         content = _common(directory, self._chunks)
         self.config, padded = config_from(content["args"], options.vocab_size, str(directory))
-        layers = self.config.model.num_layers
-        self._places = _places(self._chunks.tensors, layers, options.with_optimizer)
-        dtypes = {self._chunks.tensors[place.name].dtype for key, place in self._places.items() if key.slot is None}
+        self._places = _places(self._chunks.tensors, options.with_optimizer)
+        parameters = [key for key in self._places if key.slot is None]
+        grid = grid_of(parameters, tp=1, pp=1)
+        check_num_layers(self.config.model.num_layers, grid, str(directory))
+        dtypes = {self._chunks.tensors[self._places[key].name].dtype for key in parameters}
         if dtypes == {torch.float32}:  # Main parameters are then the parameters once more.
             self._places = {key: place for key, place in self._places.items() if key.slot != MAIN}
         slots = tuple(slot for slot in DISTRIBUTED_SLOTS if any(key.slot == slot for key in self._places))
-        self._layout = with_optimizer(model_layout(self.config.model, Grid(1, 1, (layers,)), padded), slots)
+        self._layout = with_optimizer(model_layout(self.config.model, grid, padded), slots)
         found = {key: self._box(place).extent[place.num_leading :] for key, place in self._places.items()}
         check_fit(directory, self._layout.foreign_shapes, found)
         self.meta = counters(content, num_updates(content.get("optimizer", {})) if slots else 0)
@@ -103,11 +105,11 @@ class _Place:
         return 0 if self.layer is None else 1
 
 
-def _places(names: Iterable[str], num_layers: int, with_optimizer: bool) -> dict[RankKey, _Place]:
+def _places(tensors: Mapping[str, ChunkedTensor], with_optimizer: bool) -> dict[RankKey, _Place]:
     """Where each tensor of a model is that one rank would hold, and of its optimizer if that is wanted."""
     places: dict[RankKey, _Place] = {}
     foreign = []
-    for stored in names:
+    for stored, tensor in tensors.items():
         match = _STATE.fullmatch(stored)
         if match is None and "optimizer." in stored:
             foreign.append(stored)
@@ -116,7 +118,7 @@ def _places(names: Iterable[str], num_layers: int, with_optimizer: bool) -> dict
         if slot is not None and not with_optimizer:
             continue
         if stacked := _STACKED.fullmatch(name):
-            for layer in range(num_layers):
+            for layer in range(tensor.shape[0]):
                 places[RankKey(0, 0, 0, f"decoder.layers.{layer}.{stacked[1]}", slot)] = _Place(stored, layer)
         else:
             places[RankKey(0, 0, 0, name, slot)] = _Place(stored, None)

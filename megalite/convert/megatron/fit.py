@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Mapping
 
-from megalite.convert.megatron.layout import RankKey
+from megalite.convert.megatron.layout import Grid, RankKey
 from megalite.errors import CheckpointError
 
 Shapes = Mapping[RankKey, tuple[int, ...]]
@@ -25,3 +25,11 @@ def check_fit(directory: Path, wanted: Shapes, found: Shapes) -> None:
     ]
     if problems:
         raise CheckpointError(f"{directory} does not hold the model of its args:{''.join(problems)}")
+
+
+def check_num_layers(num_layers: int, grid: Grid, where: str) -> None:
+    """Raise :class:`CheckpointError` unless the files hold as many layers as the arguments say."""
+    if sum(grid.layers) != num_layers:
+        raise CheckpointError(
+            f"{where}: args.num_layers ({num_layers}) must be the number of layers in the files ({sum(grid.layers)})."
+        )

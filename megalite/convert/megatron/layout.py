@@ -74,7 +74,7 @@ class Grid:
 def grid_of(keys: Iterable[RankKey], tp: int, pp: int) -> Grid:
     """The grid of the tensors that are there: Megatron-LM can divide layers in many ways."""
     keys = list(keys)
-    virtual = 1 + max(key.chunk for key in keys)
+    virtual = 1 + max((key.chunk for key in keys), default=0)
     layers: list[set[int]] = [set() for _ in range(pp * virtual)]
     for key in keys:
         if match := re.match(r"decoder\.layers\.(\d+)\.", key.name):

@@ -252,7 +252,7 @@ def test_relu_has_no_place_in_megatron(tmp_path):
 def test_state_of_other_rules_has_no_place_in_megatron(tmp_path):
     run = save_run(tmp_path / "run", GPT2_MODEL, slots=("momentum",), rule="lion")
     sgd = save_run(tmp_path / "sgd", GPT2_MODEL, slots=("momentum",), rule="sgd")
-    with pytest.raises(ConfigError, match="of adam and sgd; this checkpoint has that of lion .momentum.: add --drop-opt"):
+    with pytest.raises(ConfigError, match="of adam and sgd; this checkpoint has that of lion .momentum.: add --drop"):
         convert(run, tmp_path / "out", "megatron")
     with pytest.raises(ConfigError, match="distributed optimizer of Megatron-LM has the optimizer state of adam; this"):
         convert(sgd, tmp_path / "out", "megatron", "--target-distributed-optimizer")

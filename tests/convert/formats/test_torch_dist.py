@@ -53,11 +53,23 @@ def test_it_becomes_a_checkpoint_of_ours(written, tmp_path):
 
 
 def test_layers_may_be_stored_one_by_one_and_arguments_as_an_object(tmp_path, hugging_face):
-    tensors = {**model_tensors(stacked=False), "common_state/shard_0_1": [common_content(optimizer=None)]}
+    # Under the names of Megatron Core's own layers, which keep norms apart.
+    tensors = {_apart(name): tensor for name, tensor in model_tensors(stacked=False).items()}
+    tensors = {**tensors, "common_state/shard_0_1": [common_content(optimizer=None)]}
     source = write_chunked(tmp_path / "numbered", tensors, ranks=1)
     found = open_checkpoint(source / "iter_0000003")
     assert found.names() == hugging_face.names()
     assert all(torch.equal(found.read(name), hugging_face.read(name)) for name in found.names())
+
+
+def _apart(name):
+    name = name.replace("self_attention.linear_qkv.layer_norm_", "input_layernorm.")
+    return name.replace("mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.")
+
+
+def changed(**values):
+    """What is common, with other arguments."""
+    return {"args": argparse.Namespace(**{**vars(chunked.ARGUMENTS), **values})}
 
 
 def test_the_state_of_the_optimizer_may_be_left(written):
@@ -103,8 +115,10 @@ class Unknown:
 @pytest.mark.parametrize("common, message", [
     ({"args": Unknown()}, "is not unpickled: .*Unknown"),
     ({"iteration": 3}, "must hold a dict with args, a Namespace"),
-    ({"args": argparse.Namespace(**{**vars(chunked.ARGUMENTS), "num_experts": 4})}, "no model with num_experts .4."),
-    ({"args": argparse.Namespace(**{**vars(chunked.ARGUMENTS), "ffn_hidden_size": 48})}, "is .80, 24., not .96, 24."),
+    (changed(num_experts=4), "no model with num_experts .4."),
+    (changed(num_layers=3), "args.num_layers .3. must be the number of layers in the files .4."),
+    (changed(num_layers=5), "args.num_layers .5. must be the number of layers in the files .4."),
+    (changed(ffn_hidden_size=48), "is .80, 24., not .96, 24."),
 ])  # fmt: skip
 def test_what_is_not_known_is_refused(tmp_path, common, message):
     source = write_chunked(tmp_path, model_tensors(), common, ranks=1)
