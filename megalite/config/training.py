@@ -65,6 +65,22 @@ class TrainingConfig:
     --recompute-num-layers of each virtual stage, one by one (block)."""
     recompute_num_layers: int | None = None
     """Layers in a group (uniform) or of each virtual stage (block)."""
+    masked_softmax_fusion: bool = True
+    """Use the kernel of scale, mask and softmax where there is one, in the unfused attention core."""
+    bias_gelu_fusion: bool = True
+    """Use the kernel of bias and GELU where there is one."""
+    bias_swiglu_fusion: bool = True
+    """Use the kernel of bias and SwiGLU where there is one."""
+    bias_dropout_fusion: bool = True
+    """Use the kernel of dropout and residual addition where there is one."""
+    rope_fusion: bool = True
+    """Use the kernel of rotary positions where there is one."""
+    gradient_accumulation_fusion: bool = True
+    """Let the product of a weight gradient add to the main gradient, where types allow it, instead of making a tensor of
+    its own first."""
+    cross_entropy_loss_fusion: bool = True
+    """Use the kernels of the cross-entropy where there are any. (Off by default in Megatron-LM.) The logits never exist
+    as a whole, with them or without."""
 
     @property
     def dtype(self) -> Literal["float32", "float64", "bfloat16", "float16"]:

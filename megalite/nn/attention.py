@@ -49,6 +49,7 @@ class Attention(nn.Module):
         self.out = RowParallelLinear(
             f"{name}.out", model.num_attention_heads * self.head_dim, model.hidden_size, ctx, residual_options(model)
         )
+        self.fusions = ctx.fusions
         self.q_norm = self.k_norm = None
         if model.qk_layernorm:
             axes = ("tp",) if ctx.tp.size > 1 else ()  # each rank has the gradient of its own heads
@@ -70,7 +71,8 @@ class Attention(nn.Module):
             query, key, value = qkv.view(shape).split([self.heads_per_group, 1, 1], dim=3)
             qkv = torch.cat((self.q_norm(query), self.k_norm(key), value), dim=3)
         if self.rotary is not None:
-            qkv = self.rotary.rotate_(qkv, shape, self.heads_per_group + 1, batch["position_ids"])
+            positions, heads = batch["position_ids"], self.heads_per_group + 1
+            qkv = self.rotary.rotate_(qkv, shape, heads, positions, self.fusions.rope)
         return qkv.view(shape)
 
     def _core(self) -> nn.Module:

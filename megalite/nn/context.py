@@ -9,6 +9,22 @@ from megalite.parallel.group import Group
 
 
 @dataclass(frozen=True)
+class Fusions:
+    """Which fused kernels are used where there are any; each field is a flag ``--no-<name>-fusion``.
+
+    What is switched off is computed by the op's reference in plain torch, with the same results but for rounding.
+    """
+
+    masked_softmax: bool = True
+    bias_gelu: bool = True
+    bias_swiglu: bool = True
+    bias_dropout: bool = True
+    rope: bool = True
+    gradient_accumulation: bool = True
+    cross_entropy_loss: bool = True
+
+
+@dataclass(frozen=True)
 class LayerContext:
     """The tensor-parallel group and the few facts that every layer shares."""
 
@@ -20,6 +36,7 @@ class LayerContext:
     device: torch.device = torch.device("cpu")
     seed: int = 1234
     wgrad: WeightGradQueue = field(default_factory=WeightGradQueue)
+    fusions: Fusions = Fusions()
 
     @property
     def sequence_axes(self) -> tuple[str, ...]:

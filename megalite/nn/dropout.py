@@ -28,13 +28,16 @@ class Dropout(nn.Module):
         return self.training and self.p > 0
 
     def forward(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        return dropout_residual(x, None, None, self._mask(x, batch)) if self.active else x
+        return self._apply(x, None, batch) if self.active else x
 
     def add(self, x: torch.Tensor, residual: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """dropout(x) + residual in the residual's dtype; where there is no dropout, ``x`` may be overwritten."""
         if not self.active:
             return x.to(residual.dtype).add_(residual)
-        return dropout_residual(x, residual, None, self._mask(x, batch))
+        return self._apply(x, residual, batch)
+
+    def _apply(self, x: torch.Tensor, residual: torch.Tensor | None, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return dropout_residual(x, residual, None, self._mask(x, batch), fused=self.ctx.fusions.bias_dropout)
 
     def _mask(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> Mask:
         sequence, first = x.shape[0], 0

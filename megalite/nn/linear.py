@@ -165,7 +165,7 @@ class _ColumnParallel(torch.autograd.Function):
         else:
             input_grad = matmul.input_grad(grad, _matrix(ctx.weight))
             reduced = start_all_reduce(input_grad, layer.tp)
-        layer.wgrad.submit(_weight_grad(ctx.weight, grad, x, ctx.bias, grad))
+        layer.wgrad.submit(_weight_grad(ctx.weight, grad, x, ctx.bias, grad, layer))
         reduced.wait()
         return input_grad, None, None, None
 
@@ -189,15 +189,21 @@ class _RowParallel(torch.autograd.Function):
         layer = ctx.layer
         whole = all_gather(grad, layer.tp) if layer.sequence_parallel else grad
         input_grad = matmul.input_grad(whole, ctx.weight)
-        layer.wgrad.submit(_weight_grad(ctx.weight, whole, x, ctx.bias, grad))
+        layer.wgrad.submit(_weight_grad(ctx.weight, whole, x, ctx.bias, grad, layer))
         return input_grad, None, None, None
 
 
 def _weight_grad(
-    weight: nn.Parameter, grad: torch.Tensor, x: torch.Tensor, bias: nn.Parameter | None, bias_grad: torch.Tensor
+    weight: nn.Parameter,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    bias: nn.Parameter | None,
+    bias_grad: torch.Tensor,
+    layer: LayerContext,
 ) -> Closure:
     def run() -> None:
-        accumulate(weight, lambda total: matmul.add_weight_grad(_matrix(total), grad, x))
+        fused = layer.fusions.gradient_accumulation
+        accumulate(weight, lambda total: matmul.add_weight_grad(_matrix(total), grad, x, fused))
         if bias is not None:
             accumulate(bias, lambda total: matmul.add_bias_grad(total.view(-1), bias_grad))
 

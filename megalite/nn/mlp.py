@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from megalite.config import ModelConfig
-from megalite.nn.activation import ACTIVATIONS
+from megalite.nn.activation import make_activation
 from megalite.nn.context import LayerContext
 from megalite.nn.linear import ColumnParallelLinear, LinearOptions, RowParallelLinear, residual_options
 
@@ -18,7 +18,7 @@ class MLP(nn.Module):
         out_shape = (2, model.ffn_size) if gated else (model.ffn_size,)
         # The activation adds the bias, and sums its gradient, in the pass that it makes anyway.
         options = LinearOptions(bias=model.linear_bias, std=model.init_method_std, skip_bias_add=True)
-        self.activation = ACTIVATIONS[model.activation]
+        self.activation = make_activation(model.activation, ctx.fusions)
         self.up = ColumnParallelLinear(
             f"{name}.up", model.hidden_size, out_shape, ctx, options, shard_dim=len(out_shape) - 1
         )

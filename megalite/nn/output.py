@@ -39,7 +39,9 @@ def output_loss(
         targets=rows.masked_fill_(elsewhere, -1).flatten(),
         weights=mask.flatten().to(wide(hidden[:0]).dtype),
     )
-    form = LossForm(shard.vocab_size, shard.num_real, label_smoothing, partial(_reduce, ctx.tp))
+    form = LossForm(
+        shard.vocab_size, shard.num_real, label_smoothing, ctx.fusions.cross_entropy_loss, partial(_reduce, ctx.tp)
+    )
     return linear_cross_entropy(tokens, weight, form, partial(accumulate, weight))
 
 

@@ -61,11 +61,16 @@ class Rotary:
         return self._tables[device, dtype]
 
     def rotate_(
-        self, x: torch.Tensor, shape: tuple[int, ...], num_heads: int, position_ids: torch.Tensor
+        self,
+        x: torch.Tensor,
+        shape: tuple[int, ...],
+        num_heads: int,
+        position_ids: torch.Tensor,
+        fused: bool = True,
     ) -> torch.Tensor:
         """Rotate in place, and return, ``x`` seen as ``shape``, [s, b, groups, heads, d]: ``num_heads`` of each group.
 
         ``x`` must be a tensor of its own, not a view, that the backward of what made it does not need.
         """
         cos, sin = self.at(position_ids, x.dtype)
-        return rotate_(x, cos, sin, RotaryLayout(tuple(shape), num_heads, self.interleaved))
+        return rotate_(x, cos, sin, RotaryLayout(tuple(shape), num_heads, self.interleaved), fused)

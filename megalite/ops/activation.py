@@ -25,21 +25,23 @@ class Activation:
     def kernels(self) -> tuple[str, str]:
         return f"{self.name}_forward", f"{self.name}_backward"
 
-    def __call__(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, bias: torch.Tensor | None, fused: bool = True) -> torch.Tensor:
         """The activation of ``x + bias``, in float32 inside for 16-bit inputs; ``bias``: [x.shape[-1]]."""
         assert x.shape[-1] % self.halves == 0, f"{self.name}: the width of x {tuple(x.shape)} must be even"
         if bias is not None:
             assert bias.shape == x.shape[-1:], f"{self.name}: bias {tuple(bias.shape)} does not fit x {tuple(x.shape)}"
             bias = bias.contiguous()
-        return _Activate.apply(x.contiguous(), bias, self)
+        return _Activate.apply(x.contiguous(), bias, self, fused)
 
 
 class _Activate(torch.autograd.Function):
     """Keeps its input only."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor | None, activation: Activation) -> torch.Tensor:
-        ctx.activation, ctx.kernels = activation, find(activation.kernels, x, bias)
+    def forward(
+        ctx: Any, x: torch.Tensor, bias: torch.Tensor | None, activation: Activation, fused: bool
+    ) -> torch.Tensor:
+        ctx.activation, ctx.kernels = activation, find(activation.kernels, x, bias, fused=fused)
         ctx.save_for_backward(x, bias)
         if ctx.kernels is None:
             return activation.value(_argument(x, bias)).to(x.dtype)
@@ -56,7 +58,7 @@ class _Activate(torch.autograd.Function):
         if ctx.kernels is None:
             x_grad = activation.gradient(wide(y_grad), _argument(x, bias))
             bias_grad = None if bias is None else x_grad.flatten(0, -2).sum(0).to(bias.dtype)
-            return x_grad.to(x.dtype), bias_grad, None
+            return x_grad.to(x.dtype), bias_grad, None, None
         rows, blocks = _num_rows(x), ctx.kernels.blocks(_num_rows(x))
         x_grad, bias_grad, partial = torch.empty_like(x), None, None
         if bias is not None:
@@ -64,7 +66,7 @@ class _Activate(torch.autograd.Function):
             partial = x.new_empty((blocks, x.shape[-1]), dtype=torch.float32)
         sizes = rows, x.shape[-1] // activation.halves, blocks, x.dtype
         ctx.kernels(activation.kernels[1], x_grad, bias_grad, partial, y_grad.contiguous(), x, bias, *sizes)
-        return x_grad, None if bias is None else bias_grad.to(bias.dtype), None
+        return x_grad, None if bias is None else bias_grad.to(bias.dtype), None, None
 
 
 def _argument(x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

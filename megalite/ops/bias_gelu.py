@@ -18,6 +18,6 @@ _GELU = Activation("bias_gelu", _value, _gradient)
 KERNELS = _GELU.kernels
 
 
-def bias_gelu(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def bias_gelu(x: torch.Tensor, bias: torch.Tensor | None = None, fused: bool = True) -> torch.Tensor:
     """gelu(x + bias), of the shape of ``x``; ``bias``: [x.shape[-1]]. Keeps ``x`` for the backward, not the sum."""
-    return _GELU(x, bias)
+    return _GELU(x, bias, fused)

@@ -33,7 +33,11 @@ class Mask:
 
 
 def dropout_residual(
-    x: torch.Tensor, residual: torch.Tensor | None, bias: torch.Tensor | None, mask: Mask | None
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mask: Mask | None,
+    fused: bool = True,
 ) -> torch.Tensor:
     """dropout(x + bias) + residual, in float32 inside for 16-bit inputs; each part but ``x`` may be absent.
 
@@ -49,15 +53,20 @@ def dropout_residual(
     if mask is not None:
         num_rows = x.shape[:-1].numel()
         assert mask.rows.numel() == num_rows, f"{mask.rows.numel()} row numbers for {num_rows} rows"
-    return _DropoutResidual.apply(x.contiguous(), residual, bias, mask)
+    return _DropoutResidual.apply(x.contiguous(), residual, bias, mask, fused)
 
 
 class _DropoutResidual(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, residual: torch.Tensor | None, bias: torch.Tensor | None, mask: Mask | None
+        ctx: Any,
+        x: torch.Tensor,
+        residual: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        mask: Mask | None,
+        fused: bool,
     ) -> torch.Tensor:
-        ctx.kernels, ctx.mask = find(KERNELS, x, residual, bias), None
+        ctx.kernels, ctx.mask = find(KERNELS, x, residual, bias, fused=fused), None
         if mask is not None:  # its tensor is kept where recomputation sees it, and frees it
             ctx.mask = replace(mask, rows=mask.rows.new_empty(0))
             ctx.save_for_backward(mask.rows)
@@ -80,7 +89,7 @@ class _DropoutResidual(torch.autograd.Function):
             x_grad, bias_grad = reference_backward(grad, mask, needs_bias)
         else:
             x_grad, bias_grad = _native_backward(ctx.kernels, grad.contiguous(), mask, needs_bias)
-        return x_grad, grad if ctx.needs_input_grad[1] else None, bias_grad, None
+        return x_grad, grad if ctx.needs_input_grad[1] else None, bias_grad, None, None
 
 
 def reference_forward(

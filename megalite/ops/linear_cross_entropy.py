@@ -35,6 +35,8 @@ class LossForm:
     """The first so many rows of this rank's weight are tokens; the others are padding, and get no probability."""
     label_smoothing: float = 0.0
     """e: the target is (1 - e) onehot + e / vocab_size."""
+    fused: bool = True
+    """Use kernels for what follows the products, where there are any."""
     reduce: Callable[[torch.Tensor, str], torch.Tensor] = lambda tensor, op: tensor
     """Reduces a tensor in place (``op``: sum or max) over the ranks that share the vocabulary, and returns it."""
 
@@ -136,7 +138,7 @@ def statistics(
     logits: torch.Tensor, targets: torch.Tensor, form: LossForm
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of each token over all ranks: the largest logit, the sum of exp(logit - largest), and the loss."""
-    kernels = find(KERNELS, logits)
+    kernels = find(KERNELS, logits, fused=form.fused)
     if kernels is None:
         peak, sums = reference_statistics(logits, targets, form)
     else:
@@ -157,7 +159,7 @@ def turn_into_gradient_(
 ) -> None:
     """Overwrite ``logits`` by the gradient of the weighted loss."""
     on_target, on_all = 1 - form.label_smoothing, form.label_smoothing / form.vocab_size
-    kernels = find(KERNELS, logits)
+    kernels = find(KERNELS, logits, fused=form.fused)
     if kernels is None:
         reference_gradient_(logits, peak, total, tokens, form)
         return

@@ -107,15 +107,16 @@ def input_grad(grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return x_grad
 
 
-def add_weight_grad(total: torch.Tensor, grad: torch.Tensor, x: torch.Tensor) -> None:
+def add_weight_grad(total: torch.Tensor, grad: torch.Tensor, x: torch.Tensor, fused: bool = True) -> None:
     """Add the gradient with respect to ``weight``, ``grad.T @ x`` over all leading dims, to ``total`` [out, in].
 
-    ``total`` may be of a wider dtype than the operands, whose product is then rounded once before it is added.
+    ``total`` may be of a wider dtype than the operands, whose product is then rounded once before it is added; so it is
+    with ``fused=False`` in any case.
     """
     grad, x = grad.flatten(0, -2), x.flatten(0, -2)
     if _suits_onednn(grad) and choice().weight_grads == "onednn":
         _onednn_add_weight_grad(total, grad, x)
-    elif total.dtype == grad.dtype:
+    elif fused and total.dtype == grad.dtype:
         total.addmm_(grad.t(), x)
     else:
         total.add_(grad.t() @ x)

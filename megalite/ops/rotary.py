@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from megalite.ops.kernels import find
+from megalite.ops.kernels import Kernels, find
 
 KERNELS = ("rotary",)
 
@@ -22,7 +22,9 @@ class RotaryLayout:
     """Pairs are channels (2i, 2i + 1), or else (i, half + i), of the rotated ones, which come first."""
 
 
-def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: RotaryLayout) -> torch.Tensor:
+def rotate_(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: RotaryLayout, fused: bool = True
+) -> torch.Tensor:
     """Rotate ``x`` in place by the angles of ``cos`` and ``sin`` [s, b, 1, 1, rotated channels / 2], and return it.
 
     ``x`` must be contiguous, a tensor of its own and not a view, that the backward of what made it does not need.
@@ -30,18 +32,25 @@ def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: Rotar
     """
     assert cos.shape == sin.shape and cos.shape[:2] == layout.shape[:2], f"cos {tuple(cos.shape)}, x {layout.shape}"
     assert 2 * cos.shape[-1] <= layout.shape[-1], f"{cos.shape[-1]} pairs in heads of {layout.shape[-1]} channels"
-    return _Rotate.apply(x, cos.contiguous(), sin.contiguous(), layout)
+    return _Rotate.apply(x, cos.contiguous(), sin.contiguous(), layout, find(KERNELS, x, fused=fused))
 
 
 class _Rotate(torch.autograd.Function):
     """Keeps the angles only; its backward turns the other way."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: RotaryLayout) -> torch.Tensor:
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        layout: RotaryLayout,
+        kernels: Kernels | None,
+    ) -> torch.Tensor:
         ctx.save_for_backward(cos, sin)
-        ctx.layout = layout
+        ctx.turn = Turn(layout, kernels)
         ctx.mark_dirty(x)
-        _turn(x, x, cos, sin, layout, 1)
+        ctx.turn(x, x, cos, sin, 1)
         return x
 
     @staticmethod
@@ -50,23 +59,29 @@ class _Rotate(torch.autograd.Function):
         cos, sin = ctx.saved_tensors
         grad = grad.contiguous()
         x_grad = torch.empty_like(grad)
-        _turn(x_grad, grad, cos, sin, ctx.layout, -1)
-        return x_grad, None, None, None
+        ctx.turn(x_grad, grad, cos, sin, -1)
+        return x_grad, None, None, None, None
 
 
-def _turn(
-    y: torch.Tensor, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: RotaryLayout, direction: int
-) -> None:
-    """Store ``x``, with its pairs turned, to ``y``, which may be ``x``."""
-    kernels = find(KERNELS, x)
-    if kernels is None:
-        if y is not x:
-            y.copy_(x)
-        reference_rotate_(y, cos, sin * direction, layout)
-        return
-    sequence, batch_size, groups, heads, head_dim = layout.shape
-    sizes = sequence * batch_size, groups, heads, layout.num_heads, head_dim, cos.shape[-1]
-    kernels("rotary", y, x, cos, sin, *sizes, int(layout.interleaved), direction, x.dtype)
+@dataclass(frozen=True)
+class Turn:
+    """Turns the pairs of a layout one way or the other."""
+
+    layout: RotaryLayout
+    kernels: Kernels | None
+
+    def __call__(
+        self, y: torch.Tensor, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, direction: int
+    ) -> None:
+        """Store ``x``, with its pairs turned, to ``y``, which may be ``x``."""
+        if self.kernels is None:
+            if y is not x:
+                y.copy_(x)
+            reference_rotate_(y, cos, sin * direction, self.layout)
+            return
+        sequence, batch_size, groups, heads, head_dim = self.layout.shape
+        sizes = sequence * batch_size, groups, heads, self.layout.num_heads, head_dim, cos.shape[-1]
+        self.kernels("rotary", y, x, cos, sin, *sizes, int(self.layout.interleaved), direction, x.dtype)
 
 
 def reference_rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: RotaryLayout) -> None:

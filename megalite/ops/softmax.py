@@ -11,7 +11,9 @@ from megalite.ops.kernels import find, wide
 KERNELS = ("softmax_forward", "softmax_backward")
 
 
-def scaled_masked_softmax(scores: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+def scaled_masked_softmax(
+    scores: torch.Tensor, mask: torch.Tensor, scale: float, fused: bool = True
+) -> torch.Tensor:
     """softmax(scale * scores) over the keys that ``mask`` does not hide.
 
     ``scores``: [b, heads, queries, keys]; ``mask``: bool [b or 1, 1, queries, keys], True where a key is hidden.
@@ -22,15 +24,15 @@ def scaled_masked_softmax(scores: torch.Tensor, mask: torch.Tensor, scale: float
     assert fits and mask.dtype == torch.bool, (
         f"mask {mask.dtype} {tuple(mask.shape)} does not fit scores {tuple(scores.shape)}"
     )
-    return _Softmax.apply(scores.contiguous(), _Form(scale, mask.contiguous(), causal=False))
+    return _Softmax.apply(scores.contiguous(), _Form(scale, mask.contiguous(), causal=False, fused=fused))
 
 
-def scaled_causal_softmax(scores: torch.Tensor, scale: float) -> torch.Tensor:
+def scaled_causal_softmax(scores: torch.Tensor, scale: float, fused: bool = True) -> torch.Tensor:
     """softmax(scale * scores) of [..., queries, keys], where query i sees the keys up to i + keys - queries.
 
     So the last query sees all keys. A query that sees no key gets zeros. ``scale`` is positive.
     """
-    return _Softmax.apply(scores.contiguous(), _Form(scale, None, causal=True))
+    return _Softmax.apply(scores.contiguous(), _Form(scale, None, causal=True, fused=fused))
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class _Form:
     scale: float
     mask: torch.Tensor | None
     causal: bool
+    fused: bool = True
 
     def hidden(self, scores: torch.Tensor) -> torch.Tensor:
         """True where a key is hidden, in a shape that broadcasts to the scores'."""
@@ -52,7 +55,7 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: torch.Tensor, form: _Form) -> torch.Tensor:
-        ctx.kernels, ctx.scale, ctx.causal = find(KERNELS, scores), form.scale, form.causal
+        ctx.kernels, ctx.scale, ctx.causal = find(KERNELS, scores, fused=form.fused), form.scale, form.causal
         if ctx.kernels is None:
             y = reference_forward(scores, form)
         else:

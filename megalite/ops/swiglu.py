@@ -24,6 +24,6 @@ _SWIGLU = Activation("swiglu", _value, _gradient, halves=2)
 KERNELS = _SWIGLU.kernels
 
 
-def swiglu(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def swiglu(x: torch.Tensor, bias: torch.Tensor | None = None, fused: bool = True) -> torch.Tensor:
     """silu(gate) * up, the two halves of the last dim of ``x + bias``; ``bias``: [x.shape[-1]]."""
-    return _SWIGLU(x, bias)
+    return _SWIGLU(x, bias, fused)

@@ -1,13 +1,13 @@
 """Engine: a configuration turned into what computes a step on this rank. Built once; the same for one rank and for many."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 
 from megalite import plugins
 from megalite.config import Config, TrainingConfig
 from megalite.dp.strategy import DataParallel
-from megalite.nn.context import LayerContext
+from megalite.nn.context import Fusions, LayerContext
 from megalite.nn.recompute import RecomputePlan
 from megalite.optim.optimizer import Optimizer
 from megalite.parallel.context import ParallelContext
@@ -92,6 +92,7 @@ def build_engine(config: Config, context: ParallelContext, schedules: Schedules 
         dtype=dtype,
         device=context.device,
         seed=config.training.seed,
+        fusions=Fusions(**{each.name: getattr(config.training, f"{each.name}_fusion") for each in fields(Fusions)}),
     )
     stages = build_stages([recompute.apply(units) for units in cut], stages_of(context.coords.pp, mesh.pp, config.virtual_stages), layer_context)
     strategy = _build_strategy(config, context, stages, tied_stages(cut))

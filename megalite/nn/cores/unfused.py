@@ -33,11 +33,12 @@ class Core(nn.Module):
         query = (query / math.sqrt(head_dim)).permute(1, 2, 3, 0, 4).reshape(batch_size, groups, -1, head_dim)
         scores = torch.matmul(query, key.permute(1, 2, 3, 0)).view(batch_size, -1, sequence, sequence)
         if first is None:
-            weights = scaled_causal_softmax(scores, 1.0)
+            weights = scaled_causal_softmax(scores, 1.0, self.ctx.fusions.masked_softmax)
         else:
-            weights = scaled_masked_softmax(scores, ~visible(first), 1.0)
+            weights = scaled_masked_softmax(scores, ~visible(first), 1.0, self.ctx.fusions.masked_softmax)
         if self.training and self.p > 0:
-            weights = dropout_residual(weights, None, None, self._mask(weights, batch["sample_ids"]))
+            mask = self._mask(weights, batch["sample_ids"])
+            weights = dropout_residual(weights, None, None, mask, fused=self.ctx.fusions.bias_dropout)
         weights = weights.view(batch_size, groups, -1, sequence)
         context = torch.matmul(weights, value.permute(1, 2, 0, 3)).view(batch_size, -1, sequence, head_dim)
         return context.permute(2, 0, 1, 3).reshape(sequence, batch_size, -1)
