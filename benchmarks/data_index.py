@@ -123,7 +123,10 @@ def race_starts(directory: Path, options: argparse.Namespace) -> None:
         started = time.perf_counter()
         build_datasets(Request(64, SEED, data, IntegerVocabulary()), Wanted(1)).prepare(4)
         echo(f"| {name} | {time.perf_counter() - started:.2f} |")
-    jobs = {"a job over one of them": ["--data-path", prefixes[0]], "a job over all of them": ["--data-args-path", str(blend)]}
+    jobs = {
+        "a job over one of them": ["--data-path", prefixes[0]],
+        "a job over all of them": ["--data-args-path", str(blend)],
+    }
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(options.rounds + 1):
         for name, flags in jobs.items():

@@ -47,8 +47,11 @@ class Datasets(NamedTuple):
         datasets = [] if self.train is None else [self.train]
         datasets += [held_out.dataset for held_out in self.held_out.values()]
         tasks = [task for dataset in datasets for task in dataset.preparations()]
-        with ThreadPoolExecutor(num_threads, "megalite-index") as pool:
+        pool = ThreadPoolExecutor(num_threads, "megalite-index")
+        try:
             list(pool.map(lambda task: task(), tasks))
+        finally:
+            pool.shutdown(cancel_futures=True)  # After an error the rest is not waited for.
 
 
 def build_datasets(request: Request, wanted: Wanted, history: History | None = None, kind: str = "gpt") -> Datasets:
@@ -67,22 +70,31 @@ def build_datasets(request: Request, wanted: Wanted, history: History | None = N
             "there must be corpora to train on beside those to evaluate on; given none: add --train-data-path, or a list "
             "for train in the file of --per-split-data-args-path."
         )
-    blends = {name: ("valid", blend, wanted.valid) for name, blend in validation_sets(request.data, sources).items()}
-    blends["test"] = ("test", sources.test, wanted.test)
-    blends = {name: entry for name, entry in blends.items() if entry[1] is not None and entry[2] != 0}
-    read = [sources.train] * bool(wanted.train) + [blend for _, blend, _ in blends.values()]
+    asked = _held_out_sets(request, sources, wanted)
+    read = [sources.train] * bool(wanted.train) + [blend for _, blend, _ in asked.values()]
     corpora = _Corpora(request, sources, {prefix: None for blend in read for prefix in blend.prefixes})
     train = None
     if wanted.train:
-        train = build_stream(Mix(builder, corpora.parts("train", sources.train), sources.train.weights, request), wanted.train, history)
+        mix = Mix(builder, corpora.parts("train", sources.train), sources.train.weights, request)
+        train = build_stream(mix, wanted.train, history)
     held_out = {}
-    for name, (split, blend, count) in blends.items():
+    for name, (split, blend, count) in asked.items():
         parts, blend = _without_empty(corpora.parts(split, blend), blend, 2 if count is None else 1)
         if parts:
             mix = Mix(builder, parts, blend.weights, request)
             dataset = build_whole(mix) if count is None else build_samples(mix, count)
             held_out[name] = HeldOut(dataset, len(dataset) if count is None else count, blend)
     return Datasets(train, held_out)
+
+
+def _held_out_sets(
+    request: Request, sources: Sources, wanted: Wanted
+) -> dict[str, tuple[str, Blend, int | None]]:
+    """Split, corpora and number of samples of each held-out set that is named and wanted."""
+    sets = {name: ("valid", blend, wanted.valid) for name, blend in validation_sets(request.data, sources).items()}
+    if sources.test is not None:
+        sets["test"] = ("test", sources.test, wanted.test)
+    return {name: entry for name, entry in sets.items() if entry[2] != 0}
 
 
 class _Corpora:

@@ -72,7 +72,8 @@ def _build(mix: Mix, readings: list[Reading], num_samples: int) -> tuple[Dataset
     cache = mix.request.cache_for(mix.parts[0].corpus.prefix)
     # Megatron-LM divides given weights by their sum twice. The last bits that this changes decide between equals.
     shares = weights if mix.weights is None else normalized(weights)
-    return BlendedDataset([dataset for dataset, _ in built], shares, num_samples, cache), [reading for _, reading in built]
+    blend = BlendedDataset([dataset for dataset, _ in built], shares, num_samples, cache)
+    return blend, [reading for _, reading in built]
 
 
 def _go_on(mix: Mix, number: int, reading: Reading, due: int, wanted: int) -> tuple[Dataset, Reading]:

@@ -22,8 +22,9 @@ class Sources(NamedTuple):
 def find_sources(data: DataConfig) -> Sources:
     """The corpora that the flags name.
 
-    --data-args-path: a text file with what would follow --data-path, separated by white space. --per-split-data-args-path:
-    a JSON object with the keys train, valid and test, each such a text or a list. Both as in Megatron-LM. Raises
+    --data-args-path: a text file with what would follow --data-path, separated by white space.
+    --per-split-data-args-path: a JSON object with the keys train, valid and test, each such a text or a list. Both as in
+    Megatron-LM. Raises
     :class:`ConfigError` unless corpora are named in exactly one way, and for files that are missing or of another form.
     """
     if not names_one_way(data):
@@ -78,7 +79,9 @@ def _entry(entry: Any, where: str) -> Blend | None:
         return None
     items = entry.split() if isinstance(entry, str) else entry
     if not isinstance(items, list) or not all(isinstance(item, (str, int, float)) for item in items):
-        raise ConfigError(f"{where} must be a text, or a list of prefixes and weights; given {entry!r}: correct the file.")
+        raise ConfigError(
+            f"{where} must be a text, or a list of prefixes and weights; given {entry!r}: correct the file."
+        )
     return parse_data_path([str(item) for item in items], where)
 
 

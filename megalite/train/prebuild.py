@@ -38,7 +38,7 @@ def prebuild(argv: Sequence[str]) -> int:
 
 def _history(config: Config) -> History | None:
     """What the checkpoint says that the run will resume from, if there is one yet."""
-    load = config.checkpoint.load
-    if load is None or config.checkpoint.finetune or is_fresh(Path(load)) or foreign_weights(load, config.checkpoint.ckpt_step):
+    load, step = config.checkpoint.load, config.checkpoint.ckpt_step
+    if load is None or config.checkpoint.finetune or is_fresh(Path(load)) or foreign_weights(load, step):
         return None
-    return History.from_meta(find_checkpoint(Path(load), config.checkpoint.ckpt_step).store.meta)
+    return History.from_meta(find_checkpoint(Path(load), step).store.meta)

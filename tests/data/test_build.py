@@ -132,7 +132,8 @@ def test_a_blend_goes_on_without_an_empty_validation_part(prefixes, tmp_path):
     tiny = write_corpus(tmp_path / "tiny", numbered([5] * 9))
     paths = ("1", tiny, "1", prefixes[1])
     datasets = build_datasets(request(4, data_path=paths, split="98,1,1"), Wanted(10, 10, 0))
-    assert isinstance(datasets.train.samples, BlendedDataset) and ids(datasets.held_out["validation"].dataset) <= set(range(1980, 1990))
+    assert isinstance(datasets.train.samples, BlendedDataset)
+    assert ids(datasets.held_out["validation"].dataset) <= set(range(1980, 1990))
 
 
 def test_the_tokenizer_is_checked_against_the_corpus(tmp_path):
@@ -203,7 +204,8 @@ def test_several_validation_sets_are_read_each_by_itself(prefixes):
     read = [ids(entry.dataset, entry.num_samples) for entry in held_out.values()]
     assert read[0] <= set(range(1000)) and read[1] <= set(range(1000, 2000))
     assert {entry.num_samples for entry in held_out.values()} == {20}
-    divided = build_datasets(request(5, data_path=("1", prefixes[0], "2", prefixes[1]), split="8,2", multiple_validation_sets=True), Wanted(10, 20))
+    paths = {"data_path": ("1", prefixes[0], "2", prefixes[1]), "split": "8,2", "multiple_validation_sets": True}
+    divided = build_datasets(request(5, **paths), Wanted(10, 20))
     assert ids(divided.held_out["validation b"].dataset) <= set(range(1800, 2000))
 
 
@@ -217,7 +219,8 @@ def test_full_validation_reads_every_target_once(tmp_path, lengths, caplog):
     prefixes = tuple(write_corpus(tmp_path / str(number), corpus) for number, corpus in enumerate(documents))
     paths = {"train_data_path": prefixes[:1], "valid_data_path": prefixes, "full_validation": True}
     dataset, num_samples, _ = build_datasets(request(5, **paths), Wanted(1, None)).held_out["validation"]
-    assert num_samples == len(dataset) == sum(-(-(sum(of_corpus) - 1) // 5) for of_corpus in lengths if sum(of_corpus) > 1)
+    assert num_samples == len(dataset)
+    assert num_samples == sum(-(-(sum(of_corpus) - 1) // 5) for of_corpus in lengths if sum(of_corpus) > 1)
     targets = []
     for sample in (dataset[number] for number in range(num_samples)):
         targets += sample["labels"][sample["loss_mask"] == 1].tolist()

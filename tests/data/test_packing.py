@@ -27,7 +27,7 @@ def test_indices_equal_megatrons(vector):
     assert [index.dtype for index in indices.values()] == [np.int32, np.int32, np.uint32]
 
 
-@given(st.integers(1, 10**6), st.integers(1, 5000), st.integers(1, 10**9))
+@given(st.integers(1, 10**13), st.integers(1, 10**6), st.integers(1, 10**13))
 def test_epochs_are_the_fewest_that_suffice(tokens, seq_length, num_samples):
     packing = plan_packing(tokens, seq_length, num_samples)
     assert packing.num_epochs * tokens >= num_samples * seq_length + 1

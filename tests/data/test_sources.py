@@ -24,7 +24,8 @@ def test_the_list_may_stand_in_a_file(tmp_path):
 
 
 def test_each_split_may_have_its_own():
-    assert find(train_data_path=("1", "a", "2", "b"), test_data_path=("c",)) == Sources(AB, None, Blend(("c",), None), False)
+    found = find(train_data_path=("1", "a", "2", "b"), test_data_path=("c",))
+    assert found == Sources(AB, None, Blend(("c",), None), False)
 
 
 @pytest.mark.parametrize("train", ["1 a 2 b", ["1", "a", "2", "b"], [1, "a", 2.0, "b"]])

@@ -92,7 +92,8 @@ class GPTDataset:
         return assemble(np.empty(0, np.int64), self.rules)
 
     def preparations(self) -> list[Callable[[], None]]:
-        return [self._prepare]
+        _report(self.part, self._packing, self._wanted)  # Here, and not in a thread: in one order in every log.
+        return [self.indices.prepare]
 
     def ids(self, index: int) -> np.ndarray:
         """The ids of sample ``index``: usually ``seq_length + 1``, across documents; fewer in the last one of a part
@@ -108,10 +109,6 @@ class GPTDataset:
             parts.append(self.part.corpus.get(int(document_index[position]), start, length))
             start = 0
         return np.concatenate(parts)
-
-    def _prepare(self) -> None:
-        _report(self.part, self._packing, self._wanted)
-        self.indices.prepare()
 
 
 def build(part: Part, num_samples: int | None, request: Request) -> GPTDataset:

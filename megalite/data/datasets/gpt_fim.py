@@ -5,6 +5,7 @@ neither on who reads the sample nor on what was read before.
 """
 
 import dataclasses
+import functools
 from dataclasses import asdict
 from typing import Callable
 
@@ -46,11 +47,6 @@ def build(part: Part, num_samples: int | None, request: Request) -> GPTFIMDatase
 
     Raises :class:`ConfigError` unless the flags give a tokenizer that knows the tokens which separate the parts.
     """
-    codec = _tokenizer(request)
-    return GPTFIMDataset(gpt.build(part, num_samples, request), _rules(request, codec), codec)
-
-
-def _tokenizer(request: Request) -> Codec:
     if request.data.tokenizer_type is None:
         raise ConfigError(
             "fim_data needs a tokenizer, for it cuts text between characters; given none: add --tokenizer-type and its "
@@ -58,7 +54,14 @@ def _tokenizer(request: Request) -> Codec:
         )
     vocab_size = request.vocabulary.vocab_size - 1  # Only a NullTokenizer asks: without its end-of-document token.
     options = TokenizerOptions.from_config(request.data, vocab_size)
-    return build_tokenizer(dataclasses.replace(options, tokenizer_hf_no_include_special_tokens=True))
+    codec = _tokenizer(dataclasses.replace(options, tokenizer_hf_no_include_special_tokens=True))
+    return GPTFIMDataset(gpt.build(part, num_samples, request), _rules(request, codec), codec)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(options: TokenizerOptions) -> Codec:
+    """One for all corpora of a run, since building it may take a second."""
+    return build_tokenizer(options)
 
 
 def _rules(request: Request, codec: Codec) -> FimRules:
@@ -80,7 +83,7 @@ def _token_id(codec: Codec, flag: str, text: str) -> int:
     ids = codec.encode(text)
     if len(ids) != 1:
         raise ConfigError(
-            f"{flag} must be a single token of the tokenizer; {text!r} is {len(ids)} of them: name a token that it has, or "
-            "add this one to the tokenizer."
+            f"{flag} must be a single token of the tokenizer; {text!r} is {len(ids)} of them: name a token that it has, "
+            "or add this one to the tokenizer."
         )
     return ids[0]

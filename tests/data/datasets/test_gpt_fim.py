@@ -77,6 +77,13 @@ def test_what_is_pushed_out_or_missing_at_the_end(tokenizer, prefix):
         assert kept <= 64 and not rearranged[number]["loss_mask"][kept:].any()
 
 
+def test_one_tokenizer_serves_all_corpora(tokenizer, prefix, monkeypatch):
+    _, first = both(tokenizer, prefix)
+    monkeypatch.setattr("megalite.data.datasets.gpt_fim.build_tokenizer", None)
+    _, second = both(tokenizer, prefix, seed=5, fim_rate=0.1)
+    assert first[0]["tokens"].shape == second[0]["tokens"].shape
+
+
 def test_a_tokenizer_must_be_given(prefix, tokenizer):
     asked = dataclasses.replace(request(64, fim_data=True), vocabulary=tokenizer[0])
     with pytest.raises(ConfigError, match="fim_data needs a tokenizer, .* given none"):
