@@ -78,9 +78,9 @@ def time_in_process(name: str, workers: int, corpus: Path) -> Times:
     return Times(*json.loads(result.stdout.splitlines()[-1]))
 
 
-def contenders(only: str) -> list[tuple[str, int]]:
-    """Name and workers of each that can run here."""
-    names = [name for name in CONTENDERS if only in name]
+def contenders(only: list[str]) -> list[tuple[str, int]]:
+    """Name and workers of each that is asked for and can run here."""
+    names = [name for name in CONTENDERS if not only or any(part in name for part in only)]
     names = [name for name in names if name != "datasets.map" or importlib.util.find_spec("datasets")]
     return [(name, workers) for workers in (1, 2) for name in names if (name, workers) != ("reading and JSON alone", 2)]
 
@@ -110,7 +110,7 @@ def _ratio(times: dict[tuple[str, int], list[Times]], name: str, workers: int) -
     return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 
 
-def compare_memory(directory: Path, num_bytes: int, arguments: argparse.Namespace) -> None:
+def compare_memory(directory: Path, num_bytes: int) -> None:
     echo("| input | documents | peak memory of the largest process |\n|---|---|---|")
     content = (directory / "corpus.jsonl").read_bytes()
     for copies in (1, 4, 16, 40):
@@ -118,7 +118,7 @@ def compare_memory(directory: Path, num_bytes: int, arguments: argparse.Namespac
         with open(grown, "wb") as file:
             for _ in range(copies):
                 file.write(content)
-        peak = time_in_process(arguments.only or OURS[1], 2, grown).peak_bytes
+        peak = time_in_process(OURS[1], 2, grown).peak_bytes
         num_documents = copies * content.count(b"\n")
         echo(f"| {copies * num_bytes / 1e6:,.0f} MB | {num_documents:,} | {peak / 2**20:,.0f} MiB |")
 
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="JSON lines with a key 'text', instead of the installed sources")
     parser.add_argument("--megabytes", type=int, default=50, help="how much of the corpus is taken")
     parser.add_argument("--copies", type=int, default=6, help="how often the fast contenders get it")
-    parser.add_argument("--only", default="", help="only the contenders whose names hold this")
+    parser.add_argument("--only", nargs="+", default=[], help="only the contenders whose names hold one of these")
     parser.add_argument("--memory", action="store_true", help="peak memory while the input grows")
     parser.add_argument("--contender", choices=sorted(CONTENDERS), help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
@@ -142,7 +142,7 @@ def main() -> None:
         sizes = make_corpus(directory, arguments.corpus, arguments.megabytes, arguments.copies)
         echo(f"{sizes[0]:,} documents, {sizes[1] / 1e6:.1f} MB of JSON lines, {arguments.rounds} rounds")
         if arguments.memory:
-            compare_memory(directory, sizes[1], arguments)
+            compare_memory(directory, sizes[1])
         else:
             compare(directory, sizes, arguments)
 

@@ -1,4 +1,4 @@
-"""The contenders of benchmarks/preprocess.py. Each function prepares, does its work once, and returns how long that took."""
+"""The contenders of benchmarks/preprocess.py: each function prepares, does its work once, and returns how long it took."""
 
 import functools
 import json

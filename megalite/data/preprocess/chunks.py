@@ -1,8 +1,8 @@
 """The input cut into chunks: what one worker encodes at a time.
 
-A chunk of a plain file is a range of bytes, which the worker reads itself. Compressed files and pipes can be read from one
-end only: the parent reads them, and their chunks carry the data. How the input is cut depends on the files alone, never
-on the number of workers.
+A chunk of a plain file is a range of bytes, which the worker reads itself. Compressed files and pipes can be read from
+one end only: the parent reads them, and their chunks carry the data. How the input is cut depends on the files alone,
+never on the number of workers.
 """
 
 import os
@@ -47,8 +47,8 @@ class LineRange:
     position: int
 
     def load(self) -> "LineBlock":
-        """The lines, numbered from 1, for nobody knows how many come before. A range that lies within a long line has none,
-        and the range where the line begins reads all of it.
+        """The lines, numbered from 1, for nobody knows how many come before. A range that lies within a long line has
+        none, and the range where the line begins reads all of it.
         """
         with open(self.path, "rb") as file:
             before = max(self.start - 1, 0)
@@ -114,7 +114,7 @@ Chunk = LineRange | LineBlock | TextFile | ParquetRows
 
 
 def format_of(path: Path, wanted: InputFormat) -> InputFormat:
-    """The format of a file: what is ``wanted``, or by its name; any other name than those of text and Parquet is JSON lines."""
+    """The format of a file: what is ``wanted``, or by its name, which is that of text, of Parquet or else of JSON lines."""
     if wanted != "auto":
         return wanted
     if path.name.endswith(TEXT_SUFFIXES):
@@ -126,10 +126,14 @@ def check_keys(files: Sequence[Path], wanted: InputFormat, keys: Sequence[str]) 
     """Plain text has no keys: raises ConfigError when several are asked for."""
     plain = next((path for path in files if format_of(path, wanted) in ("text", "text-lines")), None)
     if plain is not None and len(keys) > 1:
-        raise ConfigError(f"--json-keys must be one key for plain text, which has none; given {' '.join(keys)} with {plain}.")
+        raise ConfigError(
+            f"--json-keys must be one key for plain text, which has none; given {' '.join(keys)} with {plain}."
+        )
 
 
-def chunks(files: Sequence[Path], wanted: InputFormat, keys: Sequence[str], num_bytes: int = BLOCK_BYTES) -> Iterator[Chunk]:
+def chunks(
+    files: Sequence[Path], wanted: InputFormat, keys: Sequence[str], num_bytes: int = BLOCK_BYTES
+) -> Iterator[Chunk]:
     """All of ``files`` in order, in chunks of about ``num_bytes``. Raises DataError for a file that cannot be read."""
     position = 0
     for path in files:

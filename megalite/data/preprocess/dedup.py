@@ -44,10 +44,10 @@ class SeenDigests:
 
 
 class Deduplicator:
-    """Drops documents whose text came before. What it knows is also in the file ``path``, for a run that continues this one."""
+    """Drops documents whose text came before. What it knows is also in a file, for a run that continues this one."""
 
     def __init__(self, path: str, num_known: int):
-        """The first ``num_known`` numbers of the file are known."""
+        """The first ``num_known`` numbers of the file ``path`` are known."""
         self._spool = open_spool(path, 8 * num_known)
         self._seen = SeenDigests(np.fromfile(path, np.uint64))
 

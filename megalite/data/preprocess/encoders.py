@@ -124,8 +124,8 @@ def choose_backend(wanted: Backend, tokenizer: Tokenizer, first_texts: Sequence[
         return Choice("gigatoken", f"its ids are equal on the first {len(first_texts):,} texts and {len(PROBES)} probes")
     if wanted == "gigatoken":
         raise TokenizerError(
-            f"--tokenizer-backend gigatoken needs a tokenizer that gigatoken encodes alike; with {tokenizer.name}: {obstacle}. "
-            "Leave the flag out to use the tokenizers library."
+            f"--tokenizer-backend gigatoken needs a tokenizer that gigatoken encodes alike; with {tokenizer.name}: {obstacle}."
+            " Leave the flag out to use the tokenizers library."
         )
     return Choice("tokenizers", obstacle)
 

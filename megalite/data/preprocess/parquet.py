@@ -48,7 +48,8 @@ def parquet_chunks(path: Path, keys: Sequence[str], position: int) -> Iterator[P
         missing = [key for key in keys if key not in file.schema_arrow.names]
         if missing:
             raise DataError(
-                f"--json-keys must name columns of {path}; {', '.join(missing)} is none of {', '.join(file.schema_arrow.names)}."
+                f"--json-keys must name columns of {path}; {', '.join(missing)} is none of "
+                f"{', '.join(file.schema_arrow.names)}."
             )
         metadata, first_row = file.metadata, 1
         for group in range(metadata.num_row_groups):

@@ -5,17 +5,23 @@ the same rate, nearly that of the bare library (benchmarks/preprocess.py), but P
 of ids, takes about 6 % of the time and holds the interpreter lock, so the threads of one process would stop scaling at
 some sixteen cores. With gigatoken, Python's part is more than half.
 
+Why not concurrent.futures: its workers send results through one pipe of 64 kB, one after another, and wait meanwhile.
+With gigatoken that took as long as the work, and a second worker added nothing. Here each worker has a pipe of its own,
+large enough for a result, and a thread of the parent that empties it, so that neither ever waits for the other.
+
 Workers are started fresh ("spawn"), never forked: in the fork of a process whose Rust threads have run, the first batch
 would wait for ever.
 """
 
+import contextlib
+import fcntl
 import multiprocessing
 import os
 import signal
 import threading
 from collections import deque
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
 from typing import Iterable, Iterator
 
 from megalite.data.preprocess.chunks import Chunk
@@ -23,6 +29,7 @@ from megalite.data.preprocess.encode import EncodedChunk, EncodeSettings, encode
 from megalite.errors import DistributedError
 
 CHUNKS_PER_WORKER = 3  # in flight: one at work, one waiting for the worker, one waiting for its turn to be written
+_PIPE_BYTES = 1 << 20  # the most that Linux gives everybody
 
 
 def encode_in_order(settings: EncodeSettings, chunks: Iterable[Chunk], num_workers: int) -> Iterator[EncodedChunk]:
@@ -31,33 +38,92 @@ def encode_in_order(settings: EncodeSettings, chunks: Iterable[Chunk], num_worke
     An error of a worker is raised when the turn of its chunk comes, so the first fault of the corpus is reported
     whatever the number of workers. Close the generator to stop early.
     """
-    context = multiprocessing.get_context("spawn")
+    workers = [_Worker(settings) for _ in range(num_workers)]
     pending: deque[Future[EncodedChunk]] = deque()
-    pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker)
     try:
         for chunk in chunks:
-            pending.append(pool.submit(encode_chunk, settings, chunk))
+            pending.append(min(workers, key=_Worker.load).submit(chunk))
             if len(pending) >= CHUNKS_PER_WORKER * num_workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-    except BrokenProcessPool:
+    except (EOFError, BrokenPipeError):
         raise DistributedError(
             "every worker process must live until the end; one was ended from outside, perhaps because memory ran out: "
             f"use fewer --workers (now {num_workers})."
         ) from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        for worker in workers:
+            worker.stop()
 
 
-def _start_worker() -> None:
+class _Worker:
+    """A process that encodes chunks, and a thread of ours that receives what it sends."""
+
+    def __init__(self, settings: EncodeSettings):
+        context = multiprocessing.get_context("spawn")
+        tasks, self._tasks = context.Pipe(duplex=False)
+        self._results, results = context.Pipe(duplex=False)
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            with contextlib.suppress(OSError):  # the user's share of pipe memory may be used up; a small pipe is slower
+                fcntl.fcntl(self._results.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._process = context.Process(target=_work, args=(settings, tasks, results), daemon=True)
+        self._process.start()
+        tasks.close()
+        results.close()
+        self._waiting: deque[Future[EncodedChunk]] = deque()
+        self._receiver = threading.Thread(target=self._receive, daemon=True)
+        self._receiver.start()
+
+    def load(self) -> int:
+        """Chunks that are not done."""
+        return len(self._waiting)
+
+    def submit(self, chunk: Chunk) -> Future[EncodedChunk]:
+        """Raises BrokenPipeError when the process is gone."""
+        future: Future[EncodedChunk] = Future()
+        self._waiting.append(future)
+        self._tasks.send(chunk)
+        return future
+
+    def stop(self) -> None:
+        """End the process, in the middle of its work if it has any."""
+        self._process.terminate()
+        self._process.join()
+        self._receiver.join()
+        self._tasks.close()
+        self._results.close()
+        self._process.close()
+
+    def _receive(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                result = self._results.recv()
+                future = self._waiting.popleft()
+                if isinstance(result, BaseException):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+        while self._waiting:
+            self._waiting.popleft().set_exception(EOFError())
+
+
+def _work(settings: EncodeSettings, tasks: Connection, results: Connection) -> None:
+    """Body of a worker process."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread a process
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+    while True:
+        chunk = tasks.recv()
+        try:
+            result = encode_chunk(settings, chunk)
+        except Exception as error:  # the parent raises it when the chunk's turn comes
+            result = error
+        results.send(result)
 
 
 def _leave_with_parent() -> None:
-    """A parent that was killed can end nobody, and the queue between us never reports its end."""
+    """A parent that was killed can end nobody; without it our work is in vain."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker process has a parent"
     parent.join()

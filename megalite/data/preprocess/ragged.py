@@ -42,12 +42,13 @@ def surround(rows: Ragged, prefix: Sequence[int], suffix: Sequence[int]) -> Ragg
     added = np.concatenate([np.tile(prefix, len(ends)), np.tile(suffix, len(ends))]).astype(rows.values.dtype)
     # An empty row's prefix and suffix go to one place, and the end of a row is the beginning of the next: the order
     # of the rows decides, and the sort keeps prefixes before suffixes within a row.
-    owner = np.concatenate([np.repeat(2 * np.arange(len(ends)), len(prefix)), np.repeat(2 * np.arange(len(ends)) + 1, len(suffix))])
+    numbers = 2 * np.arange(len(ends))
+    owner = np.concatenate([np.repeat(numbers, len(prefix)), np.repeat(numbers + 1, len(suffix))])
     order = np.argsort(owner, kind="stable")
     return Ragged(np.insert(rows.values, places[order], added[order]), rows.lengths + len(prefix) + len(suffix))
 
 
 def merge_rows(rows: Ragged, group_sizes: Sequence[int]) -> Ragged:
-    """Neighbouring rows joined: the first ``group_sizes[0]`` of them to one row, the next to the second row, and so on."""
+    """Neighbouring rows joined: the first ``group_sizes[0]`` of them to one row, the next to the second, and so on."""
     bounds = np.concatenate(([0], rows.ends))[np.concatenate(([0], np.cumsum(group_sizes, dtype=np.int64)))]
     return Ragged(rows.values, np.diff(bounds))

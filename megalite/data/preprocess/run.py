@@ -78,7 +78,9 @@ def _encode_all(options: PreprocessOptions, tokenizer: Tokenizer, files: list[Pa
     output.summary.seconds = progress.seconds
 
 
-def _settings(options: PreprocessOptions, tokenizer: Tokenizer, work: Iterator[Chunk]) -> tuple[EncodeSettings, Iterator[Chunk]]:
+def _settings(
+    options: PreprocessOptions, tokenizer: Tokenizer, work: Iterator[Chunk]
+) -> tuple[EncodeSettings, Iterator[Chunk]]:
     """What workers must know, the backend included, for which the first chunk is looked at; and all chunks again."""
     first = list(islice(work, 1))
     choice = choose_backend(options.tokenizer_backend, tokenizer, first_texts(first, options.json_keys))

@@ -31,8 +31,8 @@ _WORD_MODELS = ("BPE", "WordPiece")
 
 
 def segment_rule(tokenizer: RustTokenizer) -> re.Pattern[str] | None:
-    """A pattern that matches, without consuming anything, where ``tokenizer`` may be given the halves of a text instead of the
-    text; None where no such place is known.
+    """A pattern that matches, without consuming anything, where ``tokenizer`` may be given the halves of a text instead
+    of the text; None where no such place is known.
     """
     description = json.loads(tokenizer.backend.to_str())
     normalizer = description["normalizer"]

@@ -3,15 +3,16 @@
 A sentence ends
 
 1. at an empty line, always: headings and paragraphs end without a full stop;
-2. behind ``. ! ? …`` and any quotes and brackets that close there, if white space follows and the next word does not begin
-   with a small letter; but not behind
-   - an abbreviation of :data:`ABBREVIATIONS` (``Dr. Smith``), nor one of :data:`BEFORE_NUMBERS` and a number (``Fig. 3``),
+2. behind ``. ! ? …`` and any quotes and brackets that close there, if white space follows and the next word does not
+   begin with a small letter; but not behind
+   - an abbreviation (of :data:`ABBREVIATIONS`: ``Dr. Smith``; with a number, of :data:`BEFORE_NUMBERS`: ``Fig. 3``),
    - a single capital letter (the initial of a name: ``J. Smith``), nor letters with full stops between (``U.S.``),
    - a number at the beginning of a line (of an enumeration: ``1. First``);
-3. behind ``。 ！ ？ ।`` (Chinese, Japanese, Devanagari) and any quotes and brackets that close there, with or without white
-   space.
+3. behind ``。 ！ ？ ।`` (Chinese, Japanese, Devanagari) and any quotes and brackets that close there, with or without
+   white space.
 
-White space between sentences is dropped, or with ``keep_breaks`` stays at the end of the sentence if it holds a line break.
+White space between sentences is dropped, or with ``keep_breaks`` stays at the end of the sentence if it holds a line
+break.
 A text of white space alone has no sentence.
 """
 

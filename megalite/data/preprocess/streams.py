@@ -6,6 +6,7 @@ the reverse.
 
 import contextlib
 import gzip
+import importlib
 import sys
 import zlib
 from pathlib import Path
@@ -22,10 +23,11 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 def require(package: str, path: Path, what: str) -> Any:
     """An optional package; DataError when it is not installed."""
     try:
-        return __import__(package, fromlist=["_"])
+        return importlib.import_module(package)
     except ImportError:
+        extra = package.partition(".")[0]
         raise DataError(
-            f"{path} is {what}, and reading it needs a package that is not installed: pip install megalite[{package.split('.')[0]}]."
+            f"{path} is {what}, and reading it needs a package that is not installed: pip install megalite[{extra}]."
         ) from None
 
 
