@@ -5,9 +5,9 @@ the same rate, nearly that of the bare library (benchmarks/preprocess.py), but P
 of ids, takes about 6 % of the time and holds the interpreter lock, so the threads of one process would stop scaling at
 some sixteen cores. With gigatoken, Python's part is more than half.
 
-Why not concurrent.futures: its workers send results through one pipe of 64 kB, one after another, and wait meanwhile.
-With gigatoken that took as long as the work, and a second worker added nothing. Here each worker has a pipe of its own,
-large enough for a result, and a thread of the parent that empties it, so that neither ever waits for the other.
+Why not concurrent.futures: its workers send results through one pipe of 64 kB, one after another, and wait meanwhile,
+which with gigatoken costs a fifth of the rate. Here each worker has a pipe of its own, large enough for a result, and a
+thread of the parent that empties it.
 
 Workers are started fresh ("spawn"), never forked: in the fork of a process whose Rust threads have run, the first batch
 would wait for ever.
