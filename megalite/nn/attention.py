@@ -8,7 +8,7 @@ from torch import nn
 from megalite.config import ModelConfig
 from megalite.nn.context import LayerContext
 from megalite.nn.cores import fused, unfused
-from megalite.nn.linear import ColumnParallelLinear, LinearOptions, RowParallelLinear, residual_options
+from megalite.nn.linear import ColumnParallelLinear, LinearOptions, Rebuilt, RowParallelLinear, residual_options
 from megalite.nn.mask import DocumentStarts
 from megalite.nn.norm import make_norm
 from megalite.nn.recompute import checkpointed
@@ -58,14 +58,17 @@ class Attention(nn.Module):
         self.fused = None if model.attention_backend == "unfused" else fused.Core(f"{name}.core", model, ctx)
         self.unfused = None if model.attention_backend == "fused" else unfused.Core(f"{name}.core", model, ctx)
 
-    def forward(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        core, args = self._core(), (self._project(x, batch), self.documents.of(batch), batch)
+    def forward(
+        self, x: torch.Tensor, batch: dict[str, torch.Tensor], rebuilt: Rebuilt | None = None
+    ) -> torch.Tensor:
+        """``rebuilt`` may tell how to have ``x`` again."""
+        core, args = self._core(), (self._project(x, batch, rebuilt), self.documents.of(batch), batch)
         return self.out(checkpointed(core, *args) if self.recompute_core else core(*args))
 
-    def _project(self, x: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def _project(self, x: torch.Tensor, batch: dict[str, torch.Tensor], rebuilt: Rebuilt | None) -> torch.Tensor:
         """[s, b, groups, heads per group + 2, d]: of each group its queries, its key, both normed and rotated, and its
         value."""
-        qkv = self.qkv(x)
+        qkv = self.qkv(x, rebuilt)
         shape = (*qkv.shape[:2], self.num_groups, self.heads_per_group + 2, self.head_dim)
         if self.q_norm is not None:
             query, key, value = qkv.view(shape).split([self.heads_per_group, 1, 1], dim=3)

@@ -6,6 +6,7 @@ from megalite.config import ModelConfig
 from megalite.nn.attention import Attention, Positions
 from megalite.nn.context import LayerContext
 from megalite.nn.dropout import Dropout
+from megalite.nn.linear import Rebuilt
 from megalite.nn.mlp import MLP
 from megalite.nn.norm import make_norm
 from megalite.nn.unit import Tensors
@@ -14,7 +15,8 @@ from megalite.nn.unit import Tensors
 class TransformerLayer(nn.Module):
     """x + dropout(attention(norm1(x))), then x + dropout(mlp(norm2(x))), on the carry's ``hidden`` [s_local, b, h].
 
-    ``hidden`` keeps its dtype, which may be wider than the parameters'.
+    ``hidden`` keeps its dtype, which may be wider than the parameters'. The outputs of norms and of the activation are
+    not kept for the backward pass.
     """
 
     def __init__(
@@ -30,11 +32,12 @@ class TransformerLayer(nn.Module):
 
     def forward(self, carry: Tensors, batch: Tensors) -> Tensors:
         hidden = carry["hidden"]
-        attended = self.attention(self.norm1(hidden), batch)
+        attended = self.attention(self.norm1(hidden), batch, Rebuilt(self.norm1, (hidden,)))
         if self.attention_dropout.active:
             hidden = self.attention_dropout.add(attended, hidden, batch)
             normed = self.norm2(hidden)
         else:
             normed, hidden = self.norm2.of_sum(attended, hidden)
+        mlp = self.mlp(normed, Rebuilt(self.norm2, (hidden,)))
         # The sublayer's output is a fresh tensor that no backward needs: the residual may be added into it.
-        return {**carry, "hidden": self.mlp_dropout.add(self.mlp(normed), hidden, batch)}
+        return {**carry, "hidden": self.mlp_dropout.add(mlp, hidden, batch)}

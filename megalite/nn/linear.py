@@ -10,7 +10,7 @@ The backward passes start their communication first and compute the weight gradi
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch import nn
@@ -47,6 +47,17 @@ class LinearOptions:
     """Return (output without bias, bias), for a caller that adds the bias in an operation of its own."""
 
 
+@dataclass(frozen=True)
+class Rebuilt:
+    """An input that is not kept for the backward pass: it is cheap to compute once more, from tensors that are kept.
+
+    ``function(*tensors)`` gives the input, bit for bit.
+    """
+
+    function: Callable[..., torch.Tensor]
+    tensors: tuple[torch.Tensor | None, ...]
+
+
 def residual_options(model: ModelConfig) -> LinearOptions:
     """Of a projection back into the residual stream: smaller initial weights the more of them add up (GPT-2)."""
     return LinearOptions(bias=model.linear_bias, std=model.init_method_std / (2 * model.num_layers) ** 0.5)
@@ -79,10 +90,12 @@ class ColumnParallelLinear(nn.Module):
             box = shard_box(out_shape, shard_dim, ctx.tp)
             self.bias = make_parameter(ParamSpec(f"{name}.bias", out_shape, box, Init("zeros"), decay=False), ctx)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, nn.Parameter | None]:
-        """The output, or (output, bias) under ``skip_bias_add``."""
+    def forward(
+        self, x: torch.Tensor, rebuilt: Rebuilt | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, nn.Parameter | None]:
+        """The output, or (output, bias) under ``skip_bias_add``; ``rebuilt`` may tell how to have ``x`` again."""
         skip = self.options.skip_bias_add
-        y = column_parallel(x, self.weight, None if skip else self.bias, self.ctx)
+        y = _ColumnParallel.apply(x, self.weight, None if skip else self.bias, self.ctx, rebuilt)
         if self.options.gather_output:
             y = gather_from_tp(y, self.ctx.tp)
         return (y, self.bias) if skip else y
@@ -117,12 +130,15 @@ class RowParallelLinear(nn.Module):
             )
             self.bias = make_parameter(spec, ctx)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, nn.Parameter | None]:
-        """The output, or (output, bias) under ``skip_bias_add``."""
+    def forward(
+        self, x: torch.Tensor, rebuilt: Rebuilt | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, nn.Parameter | None]:
+        """The output, or (output, bias) under ``skip_bias_add``; ``rebuilt`` may tell how to have ``x`` again."""
+        assert rebuilt is None or self.options.input_is_parallel, "what is rebuilt must be this rank's features"
         if not self.options.input_is_parallel:
             x = scatter_to_tp(x, self.ctx.tp)
         skip = self.options.skip_bias_add
-        y = _RowParallel.apply(x, self.weight, None if skip else self.bias, self.ctx)
+        y = _RowParallel.apply(x, self.weight, None if skip else self.bias, self.ctx, rebuilt)
         return (y, self.bias) if skip else y
 
 
@@ -130,7 +146,7 @@ def column_parallel(
     x: torch.Tensor, weight: nn.Parameter, bias: nn.Parameter | None, ctx: LayerContext
 ) -> torch.Tensor:
     """The product of :class:`ColumnParallelLinear` with a weight held elsewhere, such as a tied embedding."""
-    return _ColumnParallel.apply(x, weight, bias, ctx)
+    return _ColumnParallel.apply(x, weight, bias, ctx, None)
 
 
 def _weight(name: str, shape: tuple[int, ...], shard_dim: int, ctx: LayerContext, std: float) -> nn.Parameter:
@@ -146,17 +162,21 @@ def _matrix(weight: torch.Tensor) -> torch.Tensor:
 class _ColumnParallel(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: nn.Parameter, bias: nn.Parameter | None, layer: LayerContext
+        ctx: Any,
+        x: torch.Tensor,
+        weight: nn.Parameter,
+        bias: nn.Parameter | None,
+        layer: LayerContext,
+        rebuilt: Rebuilt | None,
     ) -> torch.Tensor:
-        ctx.save_for_backward(x)
+        _keep_input(ctx, x, rebuilt)
         ctx.weight, ctx.bias, ctx.layer = weight, bias, layer
         whole = all_gather(x, layer.tp) if layer.sequence_parallel else x
         return matmul.linear(whole, _matrix(weight), None if bias is None else bias.view(-1))
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
-        (x,) = ctx.saved_tensors
-        layer = ctx.layer
+        x, layer = _kept_input(ctx), ctx.layer
         if layer.sequence_parallel:
             x, gathered = start_all_gather(x, layer.tp)
             input_grad = matmul.input_grad(grad, _matrix(ctx.weight))
@@ -167,15 +187,20 @@ class _ColumnParallel(torch.autograd.Function):
             reduced = start_all_reduce(input_grad, layer.tp)
         layer.wgrad.submit(_weight_grad(ctx.weight, grad, x, ctx.bias, grad, layer))
         reduced.wait()
-        return input_grad, None, None, None
+        return input_grad, None, None, None, None
 
 
 class _RowParallel(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: nn.Parameter, bias: nn.Parameter | None, layer: LayerContext
+        ctx: Any,
+        x: torch.Tensor,
+        weight: nn.Parameter,
+        bias: nn.Parameter | None,
+        layer: LayerContext,
+        rebuilt: Rebuilt | None,
     ) -> torch.Tensor:
-        ctx.save_for_backward(x)
+        _keep_input(ctx, x, rebuilt)
         ctx.weight, ctx.bias, ctx.layer = weight, bias, layer
         if layer.tp.size == 1:
             return matmul.linear(x, weight, bias)
@@ -185,12 +210,22 @@ class _RowParallel(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
-        (x,) = ctx.saved_tensors
-        layer = ctx.layer
+        x, layer = _kept_input(ctx), ctx.layer
         whole = all_gather(grad, layer.tp) if layer.sequence_parallel else grad
         input_grad = matmul.input_grad(whole, ctx.weight)
         layer.wgrad.submit(_weight_grad(ctx.weight, whole, x, ctx.bias, grad, layer))
-        return input_grad, None, None, None
+        return input_grad, None, None, None, None
+
+
+def _keep_input(ctx: Any, x: torch.Tensor, rebuilt: Rebuilt | None) -> None:
+    ctx.rebuild = None if rebuilt is None else rebuilt.function
+    kept = (x,) if rebuilt is None else rebuilt.tensors
+    ctx.save_for_backward(*(tensor if tensor is None else tensor.detach() for tensor in kept))
+
+
+@torch.no_grad()
+def _kept_input(ctx: Any) -> torch.Tensor:
+    return ctx.saved_tensors[0] if ctx.rebuild is None else ctx.rebuild(*ctx.saved_tensors)
 
 
 def _weight_grad(

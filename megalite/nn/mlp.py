@@ -6,7 +6,7 @@ from torch import nn
 from megalite.config import ModelConfig
 from megalite.nn.activation import make_activation
 from megalite.nn.context import LayerContext
-from megalite.nn.linear import ColumnParallelLinear, LinearOptions, RowParallelLinear, residual_options
+from megalite.nn.linear import ColumnParallelLinear, LinearOptions, Rebuilt, RowParallelLinear, residual_options
 
 
 class MLP(nn.Module):
@@ -24,6 +24,8 @@ class MLP(nn.Module):
         )
         self.down = RowParallelLinear(f"{name}.down", model.ffn_size, model.hidden_size, ctx, residual_options(model))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        up, bias = self.up(x)
-        return self.down(self.activation(up, None if bias is None else bias.view(-1)))
+    def forward(self, x: torch.Tensor, rebuilt: Rebuilt | None = None) -> torch.Tensor:
+        """``rebuilt`` may tell how to have ``x`` again; the activation's output is always rebuilt."""
+        up, bias = self.up(x, rebuilt)
+        args = up, None if bias is None else bias.view(-1)
+        return self.down(self.activation(*args), Rebuilt(self.activation, args))
