@@ -4,6 +4,6 @@
 
 namespace megalite {
 
-constexpr int kApi = 3;
+constexpr int kApi = 4;
 
 }  // namespace megalite
