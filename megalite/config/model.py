@@ -79,8 +79,9 @@ class ModelConfig:
     fp32_residual_connection: bool = False
     """Keep the residual stream, also between pipeline stages, in float32 under --fp16 or --bf16."""
     attention_backend: Literal["auto", "fused", "unfused"] = "auto"
-    """Attention core: PyTorch's scaled_dot_product_attention (fused), explicit products and softmax (unfused), or the
-    fastest one that can do what is asked (auto). Attention dropout needs the unfused core."""
+    """Attention core: without a matrix of scores (fused; our own kernel on the CPU, PyTorch's on GPUs), by explicit
+    products and softmax (unfused), or the fastest one that can do what is asked (auto). Attention dropout needs the
+    unfused core."""
     label_smoothing: float = 0.0
     """Share of each target's probability that is spread evenly over the vocabulary. (Not a flag of Megatron-LM.)"""
 

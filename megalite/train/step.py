@@ -46,10 +46,11 @@ def train_step(engine: Engine, scaler: LossScaler, batches: list[Tensors], lr: f
     they are, on every rank.
     """
     engine.strategy.begin_step(len(batches))
-    results = engine.executor.run(engine.schedules.training(len(batches)), batches, scaler.scale)
+    seed = _backward_seed(engine, scaler, len(batches))
+    results = engine.executor.run(engine.schedules.training(len(batches)), batches, seed)
     engine.strategy.finish_reduce()
     loss_sum, num_tokens = reduce_loss(engine, results)
-    factor = 1.0 / (max(num_tokens, 1.0) * scaler.scale)
+    factor = 1.0 / (max(num_tokens, 1.0) * seed)
     slices = engine.strategy.slices()
     norm = grad_norm(slices, engine.context, factor)
     loss = loss_sum / max(num_tokens, 1.0)
@@ -67,6 +68,19 @@ def train_step(engine: Engine, scaler: LossScaler, batches: list[Tensors], lr: f
     if engine.config.logging.log_params_norm:
         norm_of_params = params_norm(slices, engine.optimizer.main_params(), engine.context)
     return StepOutcome(loss, int(num_tokens), norm, scale, finite, finite, zeros, norm_of_params)
+
+
+def _backward_seed(engine: Engine, scaler: LossScaler, num_microbatches: int) -> float:
+    """Gradient of the sum of the loss over tokens with which the backward pass begins.
+
+    float16 gradients are to have the size that a loss scale is chosen for, that of the mean loss; where there is no
+    scale, the sum's own gradient, 1, is exact.
+    """
+    training = engine.config.training
+    if not training.fp16:
+        return scaler.scale
+    num_samples = num_microbatches * training.micro_batch_size * engine.context.mesh.dp
+    return scaler.scale / (num_samples * engine.config.model.seq_length)
 
 
 def check_replicas(engine: Engine) -> None:

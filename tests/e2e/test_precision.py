@@ -10,7 +10,7 @@ from megalite.errors import NumericsError
 from tests.e2e.launch import ROOT, curve, events, flags, run, trained
 
 STEPS, HALF = 20, 5
-FIRST_SCALE = 2.0**24
+FIRST_SCALE = 2.0**32
 OVERFLOWING = {"fp16": True, "initial_loss_scale": FIRST_SCALE, "hysteresis": 2, "loss_scale_window": 3}
 SHARDED = {"use_distributed_optimizer": True, "overlap_param_gather": True, "check_replicas": True}
 

@@ -84,6 +84,15 @@ def _overflowing(rank: int, world_size: int, config: Config) -> dict:
     return {"scales": scales, "updated": updated, "loss": outcome.loss}
 
 
+def test_a_loss_scale_is_that_of_the_mean_loss():
+    config = HALF.replace(fp16=True, loss_scale=256.0)
+    engine, loader = _engine(0, 1, config)
+    batches = loader.load([range(0, 2), range(2, 4), range(4, 6)])
+    outcome = train_step(engine, make_scaler(config.training), batches, lr=0.0, weight_decay=0.0)
+    scaled = math.sqrt(sum(float(flat.grad.double().square().sum()) for flat in engine.strategy.slices()))
+    assert scaled == pytest.approx(256.0 * outcome.grad_norm, rel=1e-5)
+
+
 @pytest.mark.parametrize("layout", [{}, {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}])
 def test_all_ranks_skip_overflowing_steps_together_and_recover(layout):
     config = HALF.replace(fp16=True, initial_loss_scale=2.0**32, hysteresis=1, use_distributed_optimizer=True, **layout)
