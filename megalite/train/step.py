@@ -73,8 +73,8 @@ def train_step(engine: Engine, scaler: LossScaler, batches: list[Tensors], lr: f
 def _backward_seed(engine: Engine, scaler: LossScaler, num_microbatches: int) -> float:
     """Gradient of the sum of the loss over tokens with which the backward pass begins.
 
-    float16 gradients are to have the size that a loss scale is chosen for, that of the mean loss; where there is no
-    scale, the sum's own gradient, 1, is exact.
+    float16 gradients are to have the size that a loss scale is chosen for, that of the mean loss (over all tokens, as
+    the number of unmasked ones is not known yet); where there is no scale, the sum's own gradient, 1, is exact.
     """
     training = engine.config.training
     if not training.fp16:

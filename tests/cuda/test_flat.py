@@ -63,7 +63,9 @@ def test_cross_entropy_over_two_parts_of_the_vocabulary(emulation):
     held = [targets.where(targets < 70, -1), (targets - 70).where(targets >= 70, -1)]
     peaks, sums = [], []
     for part, local, real in zip(parts, held, (70, form.num_real - 70)):
-        only_here = LossForm(form.vocab_size, real, form.label_smoothing, lambda x, op: peaks.append(x.clone()) or x)
+        only_here = LossForm(
+            form.vocab_size, real, form.label_smoothing, reduce=lambda x, op: peaks.append(x.clone()) or x
+        )
         statistics(part, local, only_here)
     top = torch.maximum(peaks[0], peaks[2])
 
@@ -74,7 +76,7 @@ def test_cross_entropy_over_two_parts_of_the_vocabulary(emulation):
         return x
 
     for part, local, real in zip(parts, held, (70, form.num_real - 70)):
-        statistics(part, local, LossForm(form.vocab_size, real, form.label_smoothing, both))
+        statistics(part, local, LossForm(form.vocab_size, real, form.label_smoothing, reduce=both))
     total, target, uniform = sums[0] + sums[1]
     smoothing = form.label_smoothing
     ours = total.log() - (1 - smoothing) * target - smoothing / form.vocab_size * uniform

@@ -90,7 +90,8 @@ def test_a_loss_scale_is_that_of_the_mean_loss():
     batches = loader.load([range(0, 2), range(2, 4), range(4, 6)])
     outcome = train_step(engine, make_scaler(config.training), batches, lr=0.0, weight_decay=0.0)
     scaled = math.sqrt(sum(float(flat.grad.double().square().sum()) for flat in engine.strategy.slices()))
-    assert scaled == pytest.approx(256.0 * outcome.grad_norm, rel=1e-5)
+    unmasked = outcome.num_tokens / (6 * config.model.seq_length)
+    assert scaled == pytest.approx(256.0 * outcome.grad_norm * unmasked, rel=1e-5)
 
 
 @pytest.mark.parametrize("layout", [{}, {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}])
