@@ -19,6 +19,7 @@ from megalite.log import echo, progress
 from megalite.native import native
 from megalite.ops import philox
 from megalite.ops.adamw import AdamW, adamw_, reference_adamw_
+from megalite.ops.attention import causal_attention
 from megalite.ops.bias_gelu import bias_gelu
 from megalite.ops.dropout_residual import Mask, dropout_residual
 from megalite.ops.layer_norm import add_layer_norm, layer_norm
@@ -82,7 +83,7 @@ def _plain_rotary(x: torch.Tensor) -> torch.Tensor:
     cos, sin = (torch.cat((part, part), -1).to(x.dtype) for part in _ANGLES)
     heads = x.view(SEQUENCE, BATCH, HEADS, 1, HEAD_DIM)
     first, second = heads.chunk(2, dim=-1)
-    return heads * cos + torch.cat((-second, first), -1) * sin
+    return (heads * cos + torch.cat((-second, first), -1) * sin).view(x.shape)
 
 
 _ANGLES = _angles()
@@ -102,7 +103,14 @@ def _normal(x: torch.Tensor) -> torch.Tensor:
     return philox.normal_box(1, "benchmark", x.shape, Box.whole(tuple(x.shape)), 0.02, x.dtype)
 
 
+def _plain_attention(qkv: torch.Tensor) -> torch.Tensor:
+    query, key, value = (part.permute(1, 2, 0, 3) for part in qkv.unbind(3))
+    y = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    return y.permute(2, 0, 1, 3).reshape(SEQUENCE, BATCH, HEADS * HEAD_DIM)
+
+
 CASES = {
+    "causal_attention": Case(causal_attention, _plain_attention, ((SEQUENCE, BATCH, HEADS, 3, HEAD_DIM),), 0),
     "layer_norm": Case(
         functools.partial(layer_norm, epsilon=1e-5),
         lambda x, w, b: F.layer_norm(x, (HIDDEN,), w, b),

@@ -98,8 +98,8 @@ class PlainGPT(nn.Module):
 class PlainTrainer:
     """Model, fused AdamW and clipping: ``step(tokens, labels)`` is one training step and returns the loss."""
 
-    def __init__(self, config: PlainConfig, bf16: bool = False, compiled: bool = False):
-        self._model = PlainGPT(config)
+    def __init__(self, model: nn.Module, bf16: bool = False, compiled: bool = False):
+        self._model = model
         self._forward = torch.compile(self._model) if compiled else self._model
         self._bf16 = bf16
         parameters = list(self._model.parameters())

@@ -10,9 +10,11 @@ import functools
 from typing import Callable
 
 import torch
+from torch import nn
 
 from benchmarks.paired import race, table
-from benchmarks.plain_torch import PlainConfig, PlainTrainer
+from benchmarks.plain_torch import PlainConfig, PlainGPT, PlainTrainer
+from benchmarks.transformers_models import TransformersGPT
 from megalite.config import Config, ModelConfig
 from megalite.log import echo, progress
 from megalite.optim.scaler import make_scaler
@@ -69,10 +71,17 @@ def our_config(config: PlainConfig, bf16: bool) -> Config:
     )
 
 
-def plain(config: PlainConfig, bf16: bool, compiled: bool, rank: int, world_size: int) -> Callable[[], float]:
-    """A step of plain PyTorch."""
+def plain(
+    model: Callable[[PlainConfig], nn.Module],
+    config: PlainConfig,
+    bf16: bool,
+    compiled: bool,
+    rank: int,
+    world_size: int,
+) -> Callable[[], float]:
+    """A step of plain PyTorch, of its own model or that of a library."""
     torch.manual_seed(0)
-    trainer, batch = PlainTrainer(config, bf16, compiled), random_batch(config)
+    trainer, batch = PlainTrainer(model(config), bf16, compiled), random_batch(config)
     return lambda: trainer.step(batch["tokens"], batch["labels"])
 
 
@@ -89,14 +98,17 @@ def main() -> None:
     parser.add_argument("--style", choices=sorted(STYLES), default="gpt2")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--compile", action="store_true", help="also race torch.compile")
+    parser.add_argument("--transformers", action="store_true", help="also race Hugging Face transformers")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--layers", type=int, default=12)
     args = parser.parse_args()
     config = PlainConfig(style=args.style, num_layers=args.layers)
-    contestants = {"PyTorch eager": functools.partial(plain, config, args.bf16, False)}
+    contestants = {"PyTorch eager": functools.partial(plain, PlainGPT, config, args.bf16, False)}
     if args.compile:
-        contestants["PyTorch compiled"] = functools.partial(plain, config, args.bf16, True)
+        contestants["PyTorch compiled"] = functools.partial(plain, PlainGPT, config, args.bf16, True)
+    if args.transformers:
+        contestants["transformers"] = functools.partial(plain, TransformersGPT, config, args.bf16, False)
     contestants["megalite"] = functools.partial(ours, config, args.bf16)
     results = race(contestants, args.rounds, threads=args.threads)
     precision = "bf16" if args.bf16 else "fp32"
