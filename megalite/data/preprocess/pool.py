@@ -9,6 +9,9 @@ Why not concurrent.futures: its workers send results through one pipe of 64 kB, 
 which with gigatoken costs a fifth of the rate. Here each worker has a pipe of its own, large enough for a result, and a
 thread of the parent that empties it.
 
+Results are awaited in a SimpleQueue each, not a Future: an interrupt that arrives while the main thread takes a Future's
+lock can leave it taken, and the thread that is to set the result would wait for ever.
+
 Workers are started fresh ("spawn"), never forked: in the fork of a process whose Rust threads have run, the first batch
 would wait for ever.
 """
@@ -20,8 +23,8 @@ import os
 import signal
 import threading
 from collections import deque
-from concurrent.futures import Future
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Iterable, Iterator
 
 from megalite.data.preprocess.chunks import Chunk
@@ -31,6 +34,9 @@ from megalite.errors import DistributedError
 CHUNKS_PER_WORKER = 3  # in flight: one at work, one waiting for the worker, one waiting for its turn to be written
 _PIPE_BYTES = 1 << 20  # the most that Linux gives everybody
 
+Slot = SimpleQueue["EncodedChunk | BaseException"]
+"""Receives one thing: what became of a chunk."""
+
 
 def encode_in_order(settings: EncodeSettings, chunks: Iterable[Chunk], num_workers: int) -> Iterator[EncodedChunk]:
     """Encode ``chunks`` in ``num_workers`` processes; memory does not grow with their number.
@@ -39,14 +45,14 @@ def encode_in_order(settings: EncodeSettings, chunks: Iterable[Chunk], num_worke
     whatever the number of workers. Close the generator to stop early.
     """
     workers = [_Worker(settings) for _ in range(num_workers)]
-    pending: deque[Future[EncodedChunk]] = deque()
+    pending: deque[Slot] = deque()
     try:
         for chunk in chunks:
             pending.append(min(workers, key=_Worker.load).submit(chunk))
             if len(pending) >= CHUNKS_PER_WORKER * num_workers:
-                yield pending.popleft().result()
+                yield _result(pending.popleft())
         while pending:
-            yield pending.popleft().result()
+            yield _result(pending.popleft())
     except (EOFError, BrokenPipeError):
         raise DistributedError(
             "every worker process must live until the end; one was ended from outside, perhaps because memory ran out: "
@@ -55,6 +61,13 @@ def encode_in_order(settings: EncodeSettings, chunks: Iterable[Chunk], num_worke
     finally:
         for worker in workers:
             worker.stop()
+
+
+def _result(slot: Slot) -> EncodedChunk:
+    result = slot.get()
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 class _Worker:
@@ -71,7 +84,7 @@ class _Worker:
         self._process.start()
         tasks.close()
         results.close()
-        self._waiting: deque[Future[EncodedChunk]] = deque()
+        self._waiting: deque[Slot] = deque()
         self._receiver = threading.Thread(target=self._receive, daemon=True)
         self._receiver.start()
 
@@ -79,12 +92,12 @@ class _Worker:
         """Chunks that are not done."""
         return len(self._waiting)
 
-    def submit(self, chunk: Chunk) -> Future[EncodedChunk]:
+    def submit(self, chunk: Chunk) -> Slot:
         """Raises BrokenPipeError when the process is gone."""
-        future: Future[EncodedChunk] = Future()
-        self._waiting.append(future)
+        slot: Slot = SimpleQueue()
+        self._waiting.append(slot)
         self._tasks.send(chunk)
-        return future
+        return slot
 
     def stop(self) -> None:
         """End the process, in the middle of its work if it has any."""
@@ -99,13 +112,9 @@ class _Worker:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 result = self._results.recv()
-                future = self._waiting.popleft()
-                if isinstance(result, BaseException):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
+                self._waiting.popleft().put(result)
         while self._waiting:
-            self._waiting.popleft().set_exception(EOFError())
+            self._waiting.popleft().put(EOFError())
 
 
 def _work(settings: EncodeSettings, tasks: Connection, results: Connection) -> None:
