@@ -101,66 +101,6 @@ def test_a_loss_scale_is_that_of_the_mean_loss(monkeypatch):
 
 
 @pytest.mark.parametrize("layout", [{}, {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}])
-def test_zero1_equals_the_replicated_strategy_bit_for_bit(precision, layout):
-    config = HALF.replace(**PRECISIONS[precision], **layout)
-    world_size = 2 * math.prod(layout.values())
-    replicated = run_world(train, world_size, config)[0]
-    sharded = run_world(train, world_size, config.replace(use_distributed_optimizer=True, overlap_param_gather=True))[0]
-    _assert_bitwise(sharded, replicated)
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16", "bf16, fp32 residual"])
-def test_recomputation_repeats_the_forward_bit_for_bit(precision):
-    config = HALF.replace(**PRECISIONS[precision])
-    plain = run_world(train, 1, config)[0]
-    for granularity in ("full", "selective"):
-        _assert_bitwise(run_world(train, 1, config.replace(recompute_granularity=granularity))[0], plain)
-
-
-@pytest.mark.parametrize("precision, tolerance", [("bf16", 1e-2), ("fp16", 1e-3), ("bf16, fp32 residual", 5e-3)])
-def test_losses_stay_close_to_float32(precision, tolerance):
-    exact = run_world(train, 1, HALF)[0]
-    half = run_world(train, 1, HALF.replace(**PRECISIONS[precision]))[0]
-    np.testing.assert_allclose(half.losses, exact.losses, rtol=tolerance)
-    assert half.losses != exact.losses
-
-
-def _engine(rank: int, world_size: int, config: Config) -> tuple[Engine, BatchLoader]:
-    parallel = config.parallel
-    mesh = Mesh.from_world(world_size, parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size)
-    engine = build_engine(config, ParallelContext(mesh, rank, torch.device("cpu")))
-    data = RandomTokens(config.model.seq_length, config.model.vocab_size)
-    return engine, BatchLoader(data, len(data), engine.batch_fields - {"document_ids"}, torch.device("cpu"))
-
-
-def _overflowing(rank: int, world_size: int, config: Config) -> dict:
-    """Steps at a loss scale that overflows float16, until it has come down far enough."""
-    engine, loader = _engine(rank, world_size, config)
-    scaler = make_scaler(config.training)
-    before = [flat.clone() for flat in engine.optimizer.main_params()]
-    batches = loader.load([range(0, 2), range(4, 6)])
-    scales, updated = [], []
-    while not updated or not updated[-1]:
-        outcome = train_step(engine, scaler, batches, lr=0.01, weight_decay=0.0)
-        scales.append(outcome.loss_scale)
-        updated.append(outcome.updated)
-        if not outcome.updated:
-            assert engine.optimizer.num_updates == 0
-            assert all(map(torch.equal, engine.optimizer.main_params(), before)), "a skipped step moved parameters"
-    return {"scales": scales, "updated": updated, "loss": outcome.loss}
-
-
-def test_a_loss_scale_is_that_of_the_mean_loss():
-    config = HALF.replace(fp16=True, loss_scale=256.0)
-    engine, loader = _engine(0, 1, config)
-    batches = loader.load([range(0, 2), range(2, 4), range(4, 6)])
-    outcome = train_step(engine, make_scaler(config.training), batches, lr=0.0, weight_decay=0.0)
-    scaled = math.sqrt(sum(float(flat.grad.double().square().sum()) for flat in engine.strategy.slices()))
-    unmasked = outcome.num_tokens / (6 * config.model.seq_length)
-    assert scaled == pytest.approx(256.0 * outcome.grad_norm * unmasked, rel=1e-5)
-
-
-@pytest.mark.parametrize("layout", [{}, {"tensor_model_parallel_size": 2}, {"pipeline_model_parallel_size": 2}])
 def test_all_ranks_skip_overflowing_steps_together_and_recover(layout):
     config = HALF.replace(fp16=True, initial_loss_scale=2.0**32, hysteresis=1, use_distributed_optimizer=True, **layout)
     world_size = 2 * math.prod(layout.values())
