@@ -78,7 +78,13 @@ def feed(path: Path) -> None:
 def half_done(tmp_path):
     """A run in the middle of an input without end, which has written a part."""
     os.mkfifo(tmp_path / "pipe")
-    process = subprocess.Popen(command(tmp_path / "pipe", tmp_path / "out"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command(tmp_path / "pipe", tmp_path / "out"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # A shell's background job is started with SIGINT ignored, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     feeder = threading.Thread(target=feed, args=(tmp_path / "pipe",), daemon=True)
     feeder.start()
     partial = tmp_path / "out_text_document.lengths.partial"
