@@ -3,10 +3,11 @@
 Results are tensors of their own, never views, so that a caller may write into them.
 
 On the CPU, PyTorch sends float32 products to MKL, which on AMD processors is slower than oneDNN, the library that
-PyTorch uses for 16-bit types: by up to a third on Zen 4, by half on Zen 5, as measured. There, float32 products go to oneDNN: the same exact float32 arithmetic, summed in another order. Weight gradients, both of whose
-operands are transposed, do only from Zen 5 on; before, MKL is faster at them. Which library is used is a function of the
-machine alone; ``MEGALITE_MATMUL=onednn`` or ``torch`` decides otherwise, for all products. Where the operation is
-absent, PyTorch's own is used.
+PyTorch uses for 16-bit types: by up to a third on Zen 4, by half on Zen 5, as measured. There, float32 products go to
+oneDNN: the same exact float32 arithmetic, summed in another order. Weight gradients, both of whose operands are
+transposed, do only from Zen 5 on; before, MKL is faster at them. Which library is used is a function of the machine
+alone; ``MEGALITE_MATMUL=onednn`` or ``torch`` decides otherwise, for all products. Where the operation is absent,
+PyTorch's own is used.
 """
 
 import math
