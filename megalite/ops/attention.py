@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from megalite.ops.kernels import find
+from megalite.ops.kernels import Kernels, find
 
 KERNELS = ("attention_forward", "attention_backward")
 
 
-def causal_attention(qkv: torch.Tensor, first: torch.Tensor | None = None, fused: bool = True) -> torch.Tensor:
+def causal_attention(qkv: torch.Tensor, first: torch.Tensor | None = None) -> torch.Tensor:
     """Attention outputs [s, b, groups * query heads * d], scores scaled by 1 / sqrt(d), in float32 inside for 16 bits.
 
     ``qkv``: [s, b, groups, query heads + 2, d], of each group its queries, its key and its value. Query i of sequence b
@@ -25,12 +25,13 @@ def causal_attention(qkv: torch.Tensor, first: torch.Tensor | None = None, fused
     sequence, batch_size, groups, members, head_dim = qkv.shape
     assert first is None or first.shape == (batch_size, sequence), f"first {tuple(first.shape)}, qkv {tuple(qkv.shape)}"
     assert sequence < 2**31, f"kernels count the keys of a sequence in 32 bits; given {sequence}"
+    kernels = find(KERNELS, qkv)
     if qkv.numel() == 0:
         y = qkv[:, :, :, :-2]
-    elif find(KERNELS, qkv, fused=fused) is None:
+    elif kernels is None:
         y = reference(qkv, first)
     else:
-        y = _Attention.apply(qkv.contiguous(), None if first is None else first.contiguous())
+        y = _Attention.apply(qkv.contiguous(), None if first is None else first.contiguous(), kernels)
     return y.reshape(sequence, batch_size, groups * (members - 2) * head_dim)
 
 
@@ -38,22 +39,22 @@ class _Attention(torch.autograd.Function):
     """Keeps its input, its output and two numbers for each query."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: torch.Tensor, first: torch.Tensor | None) -> torch.Tensor:
-        ctx.kernels = find(KERNELS, qkv)
+    def forward(ctx: Any, qkv: torch.Tensor, first: torch.Tensor | None, kernels: Kernels) -> torch.Tensor:
+        ctx.kernels = kernels
         sequence, batch_size, groups, members, head_dim = qkv.shape
         y = qkv.new_empty(sequence, batch_size, groups, members - 2, head_dim)
         softmax = qkv.new_empty((batch_size, groups, members - 2, sequence, 2), dtype=torch.float32)
-        ctx.kernels("attention_forward", y, softmax, qkv, first, *_sizes(qkv))
+        kernels("attention_forward", y, softmax, qkv, first, *_sizes(qkv))
         ctx.save_for_backward(qkv, y, softmax, first)
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, y_grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, y_grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         qkv, y, softmax, first = ctx.saved_tensors
         grad = torch.empty_like(qkv)
         ctx.kernels("attention_backward", grad, y_grad.contiguous(), y, qkv, softmax, first, *_sizes(qkv))
-        return grad, None
+        return grad, None, None
 
 
 def _sizes(qkv: torch.Tensor) -> tuple[int | float | torch.dtype, ...]:
