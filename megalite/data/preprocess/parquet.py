@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
+from megalite.data.optional import require_package
 from megalite.data.preprocess.records import InvalidRecord, Record, row_record
-from megalite.data.preprocess.streams import STDIN, require
+from megalite.data.preprocess.streams import STDIN
 from megalite.errors import DataError
 
 _ROWS_AT_ONCE = 256
@@ -24,7 +25,7 @@ class ParquetRows:
 
     def records(self, keys: Sequence[str]) -> Iterator[Record | InvalidRecord]:
         """Raises DataError when the rows cannot be read."""
-        pyarrow = require("pyarrow", Path(self.path), "a Parquet file")
+        pyarrow = require_package("pyarrow", f"reading {self.path}, a Parquet file,", DataError)
         number = self.first_row
         try:
             with _open(Path(self.path)) as file:
@@ -60,8 +61,8 @@ def parquet_chunks(path: Path, keys: Sequence[str], position: int) -> Iterator[P
 
 
 def _open(path: Path) -> Any:
-    parquet = require("pyarrow.parquet", path, "a Parquet file")
-    pyarrow = require("pyarrow", path, "a Parquet file")
+    parquet = require_package("pyarrow.parquet", f"reading {path}, a Parquet file,", DataError)
+    pyarrow = require_package("pyarrow", f"reading {path}, a Parquet file,", DataError)
     try:
         return parquet.ParquetFile(path)
     except pyarrow.ArrowException as error:

@@ -6,29 +6,18 @@ the reverse.
 
 import contextlib
 import gzip
-import importlib
 import sys
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Iterable, Iterator
+from typing import BinaryIO, Iterable, Iterator
 
+from megalite.data.optional import require_package
 from megalite.errors import DataError
 
 STDIN = Path("-")
 BOM = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-
-
-def require(package: str, path: Path, what: str) -> Any:
-    """An optional package; DataError when it is not installed."""
-    try:
-        return importlib.import_module(package)
-    except ImportError:
-        extra = package.partition(".")[0]
-        raise DataError(
-            f"{path} is {what}, and reading it needs a package that is not installed: pip install megalite[{extra}]."
-        ) from None
 
 
 def is_regular(path: Path) -> bool:
@@ -100,7 +89,7 @@ def _uncompressed(path: Path, stored: BinaryIO, size: int, compression: str | No
 
 def _zstd(path: Path, stored: BinaryIO, size: int) -> Iterator[bytes]:
     """All frames of ``stored``. The package's own reader takes the end of the file inside of a frame for its end."""
-    zstandard = require("zstandard", path, "compressed by zstd")
+    zstandard = require_package("zstandard", f"reading {path}, which is compressed by zstd,", DataError)
     frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
     begun = False
     try:

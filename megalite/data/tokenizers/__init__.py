@@ -5,7 +5,7 @@ Megatron's name of a type, without its suffix "Tokenizer" and in lower case, is 
 ``--tokenizer-type FooTokenizer`` work.
 """
 
-from megalite.data.tokenizers._base import SpecialTokens, Tokenizer, TokenizerOptions, require_package
+from megalite.data.tokenizers._base import SpecialTokens, Tokenizer, TokenizerOptions
 from megalite.errors import TokenizerError
 from megalite.plugins import available, load
 
@@ -22,4 +22,4 @@ def build_tokenizer(options: TokenizerOptions) -> Tokenizer:
     return load(__name__, name, "--tokenizer-type").build(options)
 
 
-__all__ = ["SpecialTokens", "Tokenizer", "TokenizerOptions", "build_tokenizer", "require_package"]
+__all__ = ["SpecialTokens", "Tokenizer", "TokenizerOptions", "build_tokenizer"]

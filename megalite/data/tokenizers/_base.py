@@ -1,12 +1,10 @@
 """What every tokenizer offers, and the flags that describe one."""
 
 import hashlib
-import importlib
 import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Callable, Protocol, Sequence
 
 from megalite.config import DataConfig
@@ -110,16 +108,6 @@ def require_file(path: str | None, flag: str, what: str) -> Path:
     if not Path(path).is_file():
         raise TokenizerError(f"{flag} must be an existing file ({what}); given {path!r}, which is not one.")
     return Path(path)
-
-
-def require_package(package: str, purpose: str) -> ModuleType:
-    """An optional dependency, needed for ``purpose``; TokenizerError when it is not installed."""
-    try:
-        return importlib.import_module(package)
-    except ImportError:
-        raise TokenizerError(
-            f"{purpose} needs the package {package}, which is not installed: pip install megalite[{package}]."
-        ) from None
 
 
 def extra_tokens(options: TokenizerOptions) -> list[str]:

@@ -8,6 +8,7 @@ import hashlib
 from itertools import groupby
 from typing import Any, Sequence
 
+from megalite.data.optional import require_package
 from megalite.data.tokenizers._base import (
     SpecialTokens,
     Tokenizer,
@@ -17,7 +18,6 @@ from megalite.data.tokenizers._base import (
     find_sentinels,
     fingerprint,
     require_file,
-    require_package,
 )
 from megalite.errors import TokenizerError
 
@@ -75,7 +75,7 @@ class SentencePieceTokenizer:
 
 def build(options: TokenizerOptions) -> Tokenizer:
     path = require_file(options.tokenizer_model, "--tokenizer-model", "a SentencePiece .model")
-    library = require_package("sentencepiece", options.tokenizer_type)
+    library = require_package("sentencepiece", options.tokenizer_type, TokenizerError)
     content = path.read_bytes()
     processor = library.SentencePieceProcessor()
     try:

@@ -7,6 +7,7 @@ becomes its id with Megatron-LM's ``.json``, as there, and is ordinary character
 import base64
 from typing import Any, Sequence
 
+from megalite.data.optional import require_package
 from megalite.data.tokenizers._base import (
     SpecialTokens,
     Tokenizer,
@@ -14,7 +15,6 @@ from megalite.data.tokenizers._base import (
     find_eod,
     fingerprint,
     require_file,
-    require_package,
 )
 from megalite.data.tokenizers._tiktoken_files import Definition, read_definition
 from megalite.errors import TokenizerError
@@ -58,7 +58,7 @@ class TikTokenizer:
 
 def build(options: TokenizerOptions) -> Tokenizer:
     path = require_file(options.tokenizer_model, "--tokenizer-model", "a tiktoken file, .tiktoken or .json")
-    library = require_package("tiktoken", options.tokenizer_type)
+    library = require_package("tiktoken", options.tokenizer_type, TokenizerError)
     definition = read_definition(path, options)
     try:
         encoding = library.Encoding(

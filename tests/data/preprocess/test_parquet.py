@@ -75,5 +75,5 @@ def test_standard_input_cannot_be_parquet():
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     path = write(tmp_path / "x.parquet", text=["a"])
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(DataError, match=r"x.parquet is a Parquet file, .* not installed: pip install megalite\[pyarrow\]"):
+    with pytest.raises(DataError, match=r"x.parquet, a Parquet file, needs .* not installed: pip install megalite\[pyarrow\]"):
         found(path)

@@ -15,8 +15,8 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from megalite.data.tokenizer_training.request import Request
-from megalite.data.tokenizers import require_package
-from megalite.errors import ConfigError, DataError, MegaliteError
+from megalite.data.optional import require_package
+from megalite.errors import ConfigError, DataError, MegaliteError, TokenizerError
 
 DEFAULT_PRESET = "t5"
 OPTIONS = ("character_coverage",)
@@ -34,7 +34,7 @@ def train(texts: Iterator[str], request: Request) -> tokenizers.Tokenizer:
         raise ConfigError(
             "--model-type unigram needs a token for unknown characters: choose --preset t5, bert or roberta."
         )
-    sentencepiece = require_package("sentencepiece", "--model-type unigram")
+    sentencepiece = require_package("sentencepiece", "--model-type unigram", TokenizerError)
     proto = _train(sentencepiece, texts, request)
     return _as_tokenizer(sentencepiece.SentencePieceProcessor(model_proto=proto), request)
 
