@@ -1,0 +1,38 @@
+"""benchmarks/ops.py: what it times as the same function is the same function."""
+
+import pytest
+import torch
+
+from benchmarks.ops import CASES, turn
+
+RANDOM = ("dropout_residual", "normal_fill")
+"""Other numbers in plain torch, which has other random numbers."""
+
+
+def outputs(function, inputs):
+    results = function(*inputs)
+    return [results] if isinstance(results, torch.Tensor) else list(results)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_versions_compute_the_same(name):
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(shape, generator=generator) for shape in CASES[name].shapes]
+    if name == "adamw":  # works in place
+        ours, plain = ([x.clone() for x in inputs] for _ in range(2))
+        CASES[name].ours(*ours)
+        CASES[name].plain(*plain)
+        ours, plain = ours[:1] + ours[2:], plain[:1] + plain[2:]  # the gradient may be overwritten
+    else:
+        ours, plain = outputs(CASES[name].ours, inputs), outputs(CASES[name].plain, inputs)
+    for actual, expected in zip(ours, plain, strict=True):
+        assert actual.shape == expected.shape
+        if name not in RANDOM:
+            scale = float(expected.abs().max())
+            assert float((actual - expected).abs().max()) < 1e-5 * scale
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("version", ["megalite", "eager"])
+def test_every_case_has_its_turn(name, version):
+    turn(name, torch.float32, version, 0, 1)()
