@@ -159,3 +159,5 @@ def test_what_the_error_suggests_works(global_batch, micro, dp, rampup):
                 BatchSchedule(int(batch), micro, dp)
             if fitting:
                 BatchSchedule(global_batch, int(fitting), dp)
+        else:
+            assert "leave it out" in text, "no error is without a way out"
