@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from megalite.config import Config, ModelConfig
+from megalite.config.cli import parse
 from megalite.nn.context import Fusions
 from megalite.ops import kernels, matmul
 from megalite.optim.scaler import make_scaler
@@ -55,6 +56,14 @@ def called(monkeypatch):
 
 def test_there_is_a_case_for_every_fusion():
     assert {field.name for field in dataclasses.fields(Fusions)} == {*CASES, "gradient_accumulation"}
+
+
+def test_the_flags_of_megatron_switch_them_off():
+    model = "--num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8".split()
+    names = [field.name for field in dataclasses.fields(Fusions)]
+    off = parse([*model, *(f"--no-{name.replace('_', '-')}-fusion" for name in names)]).training
+    assert [getattr(off, f"{name}_fusion") for name in names] == [False] * len(names)
+    assert parse([*model, "--cross-entropy-loss-fusion"]).training.cross_entropy_loss_fusion
 
 
 @pytest.mark.parametrize("name", CASES)
