@@ -16,6 +16,7 @@ from typing import Any, Sequence
 from megalite.data.indexed_builder import Mark
 from megalite.data.preprocess.inputs import BLOCK_BYTES
 from megalite.data.preprocess.streams import is_regular
+from megalite.errors import DataError
 from megalite.log import logger
 
 SECONDS_BETWEEN_RECORDS = 30.0
@@ -56,15 +57,20 @@ class Records:
         self._task = task
 
     def load(self) -> Place | None:
-        """The place that an interrupted run of the same task has recorded."""
+        """The place that an interrupted run of the same task has recorded. Raises DataError if the file is no record."""
         try:
             record = json.loads(self._path.read_text(encoding="utf-8"))
+            task, place = record["task"], record["place"]
         except FileNotFoundError:
             return None
-        if self._task is None or record["task"] != self._task:
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{self._path} must be the record of an interrupted run; it is not one ({error!r}): move it away, or choose "
+                "another --output-prefix."
+            ) from None
+        if self._task is None or task != self._task:
             logger.info("%s is of a run with other flags or inputs: starting anew", self._path)
             return None
-        place = record["place"]
         return Place(**{**place, "marks": tuple(Mark(**mark) for mark in place["marks"])})
 
     def save(self, place: Place) -> bool:

@@ -1,8 +1,11 @@
 import json
 import os
 
+import pytest
+
 from megalite.data.indexed_builder import Mark
 from megalite.data.preprocess.resume import Place, Records, describe_task
+from megalite.errors import DataError
 
 PLACE = Place(chunks=3, lines=7, marks=(Mark(1, 2, 3), Mark(4, 5, 6)), digests=8, summary={"a": 1})
 
@@ -49,3 +52,12 @@ def test_a_task_is_its_flags_tokenizer_and_files(tmp_path):
 def test_a_record_is_json(tmp_path):
     Records(str(tmp_path / "out"), "task").save(PLACE)
     assert json.loads((tmp_path / "out.resume.json").read_text())["task"] == "task"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"task": "task"}', "\udce9"])
+def test_a_file_that_is_no_record_is_refused_and_left_alone(tmp_path, content):
+    path = tmp_path / "out.resume.json"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(DataError, match="out.resume.json must be the record of an interrupted run; .* move it away"):
+        Records(str(tmp_path / "out"), "task").load()
+    assert path.exists()
