@@ -4,14 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megalite.data.index_builders import build_blend, build_sample_index, sample_index_dtype, shuffle
-from megalite.native import native
 from tests.data.corpora import VECTORS
-
-
-@pytest.fixture(params=["native", "numpy"])
-def path(request, monkeypatch):
-    monkeypatch.setenv("MEGALITE_NATIVE", "1" if request.param == "native" else "0")
-    assert (native() is not None) == (request.param == "native")
 
 
 def walked_sample_index(lengths, order, num_samples, seq_length, extra):
@@ -29,7 +22,7 @@ def walked_sample_index(lengths, order, num_samples, seq_length, extra):
 
 
 @pytest.mark.parametrize("vector", VECTORS["build_sample_idx"])
-def test_sample_index_equals_megatrons(path, vector):
+def test_sample_index_equals_megatrons(implementation, vector):
     result = build_sample_index(
         np.array(vector["sizes"], np.int32),
         np.array(vector["document_idx"], np.int32),
@@ -56,17 +49,17 @@ def test_both_sample_indices_follow_the_definition(lengths, data, seq_length, ex
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 20), st.integers(1, 9), st.booleans())
-def test_the_number_of_threads_and_the_width_do_not_show(lengths, seq_length, threads, wide):
+def test_the_number_of_threads_and_the_width_do_not_show(native_module, lengths, seq_length, threads, wide):
     lengths = np.array(lengths, np.int32)
     order = np.random.default_rng(0).permutation(len(lengths)).astype(np.int64 if wide else np.int32)
     num_samples = int(lengths.sum()) // seq_length
     arguments = lengths, order, num_samples, seq_length, 1, wide
-    result = native().build_sample_index(*arguments, threads)
-    assert np.array_equal(result, native().build_sample_index(*arguments, 1))
+    result = native_module.build_sample_index(*arguments, threads)
+    assert np.array_equal(result, native_module.build_sample_index(*arguments, 1))
     assert result.dtype == (np.int64 if wide else np.int32)
 
 
-def test_token_counts_beyond_int32_and_float32(path):
+def test_token_counts_beyond_int32_and_float32(implementation):
     """Five documents of 2^31 - 1 tokens: starts lie far beyond int32, and are no multiples of what float32 resolves."""
     lengths = np.full(5, 2**31 - 1, np.int32)
     seq_length = 10**9 + 7
@@ -77,7 +70,7 @@ def test_token_counts_beyond_int32_and_float32(path):
     ]
 
 
-def test_mapped_unaligned_lengths_are_read_right(path):
+def test_mapped_unaligned_lengths_are_read_right(implementation):
     raw = np.frombuffer(b"\0" + np.array([5, 3, 9], np.int32).tobytes(), np.uint8)
     lengths = np.frombuffer(raw.data, np.int32, 3, 1)
     assert build_sample_index(lengths, np.arange(3, dtype=np.int32), 4, 4).tolist() == [
@@ -95,7 +88,7 @@ def test_sample_index_is_wide_enough_for_all_positions(positions, dtype):
 
 
 @pytest.mark.parametrize("vector", VECTORS["build_blending_indices"])
-def test_blend_equals_megatrons(path, vector):
+def test_blend_equals_megatrons(implementation, vector):
     dataset, sample = build_blend(np.array(vector["weights"]), vector["size"])
     assert dataset.tolist() == vector["dataset_index"] and sample.tolist() == vector["dataset_sample_index"]
     assert dataset.dtype == np.int16 and sample.dtype == np.int64
@@ -128,7 +121,7 @@ def test_shuffle_is_numpys_and_leaves_its_state(size, dtype, seed, drawn_before)
 
 
 @pytest.mark.parametrize("size", [2**16, 2**16 + 1, 10**6])
-def test_long_arrays_are_shuffled_like_numpys(path, size):
+def test_long_arrays_are_shuffled_like_numpys(implementation, size):
     array, expected = np.arange(size, dtype=np.int32), np.arange(size, dtype=np.int32)
     shuffle(array, np.random.RandomState(5))
     np.random.RandomState(5).shuffle(expected)

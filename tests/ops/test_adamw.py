@@ -44,11 +44,9 @@ def test_the_kernel_is_as_exact_as_plain_torch(isa, factor):
     torch.testing.assert_close(fused, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("native", ["1", "0"])
 @pytest.mark.parametrize("size", [0, 1, 15, 17, 70_001])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-def test_the_copy_is_the_rounded_parameter(monkeypatch, size, dtype, native):
-    monkeypatch.setenv("MEGALITE_NATIVE", native)
+def test_the_copy_is_the_rounded_parameter(implementation, size, dtype):
     tensors, copy = [torch.rand(size) for _ in range(4)], torch.zeros(size, dtype=dtype)
     adamw_(tensors[0], tensors[1], (tensors[2], tensors[3]), AdamW(**NUMBERS, step=2, grad_factor=0.5), copy)
     assert torch.equal(copy, tensors[0].to(dtype))

@@ -4,8 +4,9 @@ import sys
 import pytest
 import torch
 
-from megalite.native import native
 from megalite.ops.kernels import Kernels, find
+
+pytestmark = pytest.mark.usefixtures("native_module")
 
 KERNELS = ("rms_norm_forward",)
 
@@ -30,9 +31,9 @@ def test_a_strided_tensor_is_refused():
         kernels("rms_norm_forward", torch.ones(2, 2).t())
 
 
-def test_blocks_depend_on_the_shape_alone():
+def test_blocks_depend_on_the_shape_alone(native_module):
     kernels = find(KERNELS, torch.ones(2))
-    assert [kernels.blocks(rows) for rows in (0, 1, 5, 10_000)] == [1, 1, 5, native().cpu.ROW_BLOCKS]
+    assert [kernels.blocks(rows) for rows in (0, 1, 5, 10_000)] == [1, 1, 5, native_module.cpu.ROW_BLOCKS]
 
 
 def in_new_process(code: str, **environment: str) -> str:

@@ -108,11 +108,9 @@ class InTurn:
         raise AssertionError("the reductions never ended")
 
 
-@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("num_ranks", [2, 4])
-def test_a_split_vocabulary_gives_the_same_loss_and_gradients(gradient, monkeypatch, num_ranks, native):
+def test_a_split_vocabulary_gives_the_same_loss_and_gradients(gradient, implementation, num_ranks):
     """The last of four ranks holds 7 tokens and 3 rows of padding."""
-    monkeypatch.setenv("MEGALITE_NATIVE", "1" if native else "0")
     (hidden, weight), targets, weights = problem()
     whole = LossForm(VOCAB, VOCAB, 0.1)
     loss, hidden_grad, weight_grad = run(plain(whole, targets, weights), [hidden, weight])

@@ -4,7 +4,6 @@ import mmap
 import pytest
 import torch
 
-from megalite.native import native
 from megalite.ops.norm import reference_sum_of_squares, sum_of_squares
 
 
@@ -49,7 +48,7 @@ def test_float64_elements():
     assert sum_of_squares(torch.full((3,), 1e150, dtype=torch.float64)).item() == pytest.approx(3e300)
 
 
-def test_the_sum_does_not_depend_on_the_number_of_threads():
+def test_the_sum_does_not_depend_on_the_number_of_threads(native_module):
     tensor, before, results = torch.randn(1_000_001), torch.get_num_threads(), []
     for num_threads in (1, 2, 3):
         torch.set_num_threads(num_threads)
@@ -58,12 +57,12 @@ def test_the_sum_does_not_depend_on_the_number_of_threads():
     assert results[0] == results[1] == results[2]
 
 
-def test_element_numbers_beyond_32_bits():
+def test_element_numbers_beyond_32_bits(native_module):
     """The tensor is one page of zeros, mapped over and over, but for its ends: it takes no memory."""
     size = 2**31 + 70_001
     memory = mmap.mmap(-1, 2 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     tensor = torch.frombuffer(memory, dtype=torch.bfloat16)
     tensor[0], tensor[-1] = 3, 4
     partial = torch.empty(-(-size // 65_536), dtype=torch.float64)
-    native().cpu.sum_of_squares(partial.data_ptr(), tensor.data_ptr(), size, 1.0, 1)
+    native_module.cpu.sum_of_squares(partial.data_ptr(), tensor.data_ptr(), size, 1.0, 1)
     assert partial.sum().item() == 25 and partial[-1].item() == 16

@@ -85,7 +85,7 @@ def _transposed(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradients_do_not_depend_on_the_number_of_threads(case):
+def test_gradients_do_not_depend_on_the_number_of_threads(native_module, case):
     op, _, _, _ = CASES[case]
     values, before, results = inputs(case, (301, 256), torch.float32), torch.get_num_threads(), []
     for num_threads in (1, 2, 3):

@@ -26,7 +26,7 @@ def test_the_library_in_use_is_the_one_shown():
     assert Status("fp32 weight gradients (CPU)", choice.weight_grads, choice.reason) in collect()
 
 
-def test_every_op_with_kernels_is_listed():
+def test_every_op_with_kernels_is_listed(native_module):
     rows = {row.op: row for row in collect()}
     assert {"rms_norm", "softmax", "linear_cross_entropy", "adamw", "philox"} <= set(registered()) <= set(rows)
     assert all(rows[op].active == "native" and "float32" in rows[op].reason for op in registered())
@@ -44,7 +44,7 @@ def test_the_gpu_is_listed():
     assert line.split()[5] == "torch" and line.endswith("switched off by MEGALITE_CUDA=0")
 
 
-def test_the_allocator_is_listed():
+def test_the_allocator_is_listed(native_module):
     assert any(line.split()[:2] == ["allocator", "tuned"] for line in run())
     assert any(line.split()[:2] == ["allocator", "default"] for line in run(MEGALITE_MALLOC="0"))
     assert any(line.split()[:2] == ["allocator", "default"] for line in run(MEGALITE_NATIVE="0"))

@@ -67,7 +67,7 @@ def test_the_flags_of_megatron_switch_them_off():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_kernel_can_be_switched_off(name, called):
+def test_a_kernel_can_be_switched_off(native_module, name, called):
     style, kernel = CASES[name]
     on = step(style)
     assert kernel in called

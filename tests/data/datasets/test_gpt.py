@@ -171,7 +171,7 @@ def test_fingerprint_tells_every_change_of_the_stream(tmp_path):
     assert len({base, *(dataset.fingerprint for dataset in changed)}) == 7
 
 
-def test_the_log_says_which_path_computes(tmp_path, caplog, monkeypatch):
+def test_the_log_says_which_path_computes(native_module, tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "megalite")
     prefix = write_corpus(tmp_path / "c", numbered([50]))
     prepared(build(part(prefix), 5, request(4)))
