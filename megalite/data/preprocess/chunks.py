@@ -8,7 +8,7 @@ never on the number of workers.
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Iterator, Literal, Sequence
+from typing import BinaryIO, Iterator, Literal, Sequence
 
 from megalite.data.preprocess.inputs import (
     BLOCK_BYTES,
@@ -16,6 +16,7 @@ from megalite.data.preprocess.inputs import (
     PARQUET_SUFFIXES,
     TEXT_SUFFIXES,
     Block,
+    count_lines,
     read_blocks,
 )
 from megalite.data.preprocess.parquet import ParquetRows, parquet_chunks
@@ -51,14 +52,10 @@ class LineRange:
         none, and the range where the line begins reads all of it.
         """
         with open(self.path, "rb") as file:
-            before = max(self.start - 1, 0)
-            file.seek(before)
-            data = file.read(self.stop - before)
-            if self.start:
-                begin = data.find(b"\n") + 1
-                data = data[begin:] if begin else b""
-            if data and not data.endswith(b"\n"):
-                data += file.readline()
+            begin = _line_start(file, self.start, self.stop)
+            end = _line_start(file, self.stop) if begin < self.stop else begin
+            file.seek(begin)
+            data = file.read(end - begin)
         if not self.start:
             data = data.removeprefix(BOM)
         return LineBlock(Block(self.path, 1, data, self.position), self.kind)
@@ -85,7 +82,7 @@ class LineBlock:
 
     @property
     def num_lines(self) -> int:
-        return self.block.data.count(b"\n")
+        return count_lines(self.block.data)
 
     def records(self, keys: Sequence[str]) -> Iterator[Record | InvalidRecord]:
         if self.kind == "jsonl":
@@ -108,6 +105,15 @@ class TextFile:
         with open_stored(path) as stored:
             data = b"".join(pieces(path, stored, BLOCK_BYTES))
         return LineBlock(Block(self.path, 1, data, self.position), "text")
+
+
+def _line_start(file: BinaryIO, position: int, limit: int | None = None) -> int:
+    """Where the first line that begins at ``position`` or later begins; at least ``limit`` if that is not before it."""
+    if position == 0:
+        return 0
+    file.seek(position - 1)
+    file.readline(-1 if limit is None else limit - position + 1)
+    return file.tell()
 
 
 Chunk = LineRange | LineBlock | TextFile | ParquetRows

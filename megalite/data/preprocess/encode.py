@@ -17,7 +17,7 @@ from megalite.data.preprocess.sentences import split_sentences
 from megalite.data.tokenizers import TokenizerOptions, build_tokenizer
 from megalite.errors import TokenizerError
 
-_GROUP_CHARACTERS = 1 << 20  # texts held at a time, of a chunk that may be larger
+_GROUP_CHARACTERS = 1 << 21  # texts held at a time, of a chunk that may be larger
 
 
 @dataclass(frozen=True)

@@ -86,14 +86,14 @@ def write_mixed_inputs(directory: Path) -> list[dict[str, str]]:
     """Files of several blocks in every form that is allowed, and the documents that they hold, in order."""
     generator = random.Random(5)
     documents = []
-    for length in [0, 1, 3, 400_000, 0, *(generator.randrange(60) for _ in range(12_000)), 0]:
+    for length in [0, 1, 3, 800_000, 0, *(generator.randrange(100) for _ in range(15_000)), 0]:
         text = " ".join(str(generator.randrange(100)) for _ in range(length))
         documents.append({"text": text, "title": str(length % 100), "note": "\u2028 €"})
     lines = [json.dumps(document, ensure_ascii=False).encode() for document in documents]
     (directory / "in").mkdir()
-    (directory / "in" / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines[:5000]))
-    (directory / "in" / "b.json.gz").write_bytes(gzip.compress(b"\n\n".join(lines[5000:9000]) + b"\n", 1))
-    (directory / "in" / "c.jsonl").write_bytes(b"\n".join(lines[9000:]))
+    (directory / "in" / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines[:6000]))
+    (directory / "in" / "b.json.gz").write_bytes(gzip.compress(b"\n\n".join(lines[6000:11_000]) + b"\n", 1))
+    (directory / "in" / "c.jsonl").write_bytes(b"\n".join(lines[11_000:]))
     assert len(lines[3]) > BLOCK_BYTES, "one line must be longer than a block"
     return documents
 
@@ -396,7 +396,7 @@ def test_a_lost_partial_file_is_told(tmp_path, monkeypatch):
 
 def test_a_fault_late_in_a_large_file_has_its_line(tmp_path):
     line = '{"text": "' + "1 " * 5000 + '"}\n'
-    (tmp_path / "x.jsonl").write_text(line * 300 + "{\n" + line)
+    (tmp_path / "x.jsonl").write_text(line * 600 + "{\n" + line)
     assert (tmp_path / "x.jsonl").stat().st_size > 2.5 * BLOCK_BYTES
-    with pytest.raises(DataError, match="x.jsonl:301: malformed JSON"):
+    with pytest.raises(DataError, match="x.jsonl:601: malformed JSON"):
         preprocess(options(tmp_path, tmp_path / "x.jsonl", workers=2))
