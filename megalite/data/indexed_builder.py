@@ -219,17 +219,20 @@ class IndexedDatasetBuilder:
         if not len(tokens):
             return
         ids = np.asarray(tokens)
-        if self.dtype.kind in "iu":
-            if ids.dtype.kind not in "iu":
-                raise DataError(f"token ids of {self.prefix} must be integers; given {ids.dtype.name}.")
-            limits = np.iinfo(self.dtype)
-            for extreme in (int(ids.min()), int(ids.max())):
-                if not max(limits.min, 0) <= extreme <= limits.max:
-                    raise DataError(
-                        f"token ids of {self.prefix} must lie in 0..{limits.max} to be stored as {self.dtype.name}; "
-                        f"given {extreme}: check the tokenizer, or choose the dtype by its vocabulary size."
-                    )
-        self._file.write(ids.astype(self.dtype).tobytes())
+        if self.dtype.kind in "iu" and not (ids.dtype == self.dtype and self.dtype.kind == "u"):  # where any id fits
+            self._check_range(ids)
+        self._file.write(memoryview(np.ascontiguousarray(ids, self.dtype)).cast("B"))
+
+    def _check_range(self, ids: np.ndarray) -> None:
+        if ids.dtype.kind not in "iu":
+            raise DataError(f"token ids of {self.prefix} must be integers; given {ids.dtype.name}.")
+        limits = np.iinfo(self.dtype)
+        for extreme in (int(ids.min()), int(ids.max())):
+            if not max(limits.min, 0) <= extreme <= limits.max:
+                raise DataError(
+                    f"token ids of {self.prefix} must lie in 0..{limits.max} to be stored as {self.dtype.name}; "
+                    f"given {extreme}: check the tokenizer, or choose the dtype by its vocabulary size."
+                )
 
     def _write_index(self, path: str) -> None:
         for file in self._spools():
