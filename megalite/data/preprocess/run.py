@@ -4,7 +4,6 @@ import dataclasses
 import json
 import signal
 import sys
-from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 from typing import Iterator, Sequence
@@ -16,7 +15,7 @@ from megalite.data.preprocess.encoders import choose_backend
 from megalite.data.preprocess.inputs import find_inputs
 from megalite.data.preprocess.options import PreprocessOptions, check_options, parse_options
 from megalite.data.preprocess.output import Output
-from megalite.data.preprocess.pool import encode_in_order
+from megalite.data.preprocess.pool import Workers
 from megalite.data.preprocess.resume import Records, describe_task
 from megalite.data.preprocess.streams import stored_bytes
 from megalite.data.preprocess.summary import Progress, Summary
@@ -64,12 +63,11 @@ def preprocess(options: PreprocessOptions) -> Summary:
 def _encode_all(options: PreprocessOptions, tokenizer: Tokenizer, files: list[Path], output: Output) -> None:
     progress = Progress(options.log_interval, sum(map(stored_bytes, files)), output.summary.seconds)
     work = chunks(files, options.input_format, options.json_keys)
-    settings, work = _settings(options, tokenizer, work)
-    if output.continues:
-        logger.info("continuing an interrupted run after %d documents", output.summary.documents)
-    remaining = islice(work, output.chunks, None)
-    with closing(encode_in_order(settings, remaining, options.workers)) as encoded:
-        for chunk in encoded:
+    with Workers(options.workers) as workers:  # they start while the backend is chosen
+        settings, work = _settings(options, tokenizer, work)
+        if output.continues:
+            logger.info("continuing an interrupted run after %d documents", output.summary.documents)
+        for chunk in workers.encode(settings, islice(work, output.chunks, None)):
             output.number_lines(chunk)
             if not options.skip_invalid:
                 _check_valid(chunk)

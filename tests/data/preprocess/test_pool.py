@@ -6,7 +6,7 @@ import pytest
 from megalite.data.preprocess.chunks import LineBlock, LineRange
 from megalite.data.preprocess.encode import EncodeSettings
 from megalite.data.preprocess.inputs import Block
-from megalite.data.preprocess.pool import CHUNKS_PER_WORKER, encode_in_order
+from megalite.data.preprocess.pool import CHUNKS_PER_WORKER, Workers
 from megalite.data.tokenizers import TokenizerOptions
 from megalite.errors import DataError, DistributedError
 
@@ -26,18 +26,20 @@ def test_results_come_in_order_and_chunks_are_read_only_a_little_ahead():
             num_read += 1
             yield numbered(number, 20_000 if number % 2 else 1)  # every other block takes much longer
 
-    for number, encoded in enumerate(encode_in_order(SETTINGS, blocks(), 2)):
-        assert encoded.position == encoded.columns[0].tokens[0] == number
-        assert num_read <= number + 2 * CHUNKS_PER_WORKER
+    with Workers(2) as workers:
+        for number, encoded in enumerate(workers.encode(SETTINGS, blocks())):
+            assert encoded.position == encoded.columns[0].tokens[0] == number
+            assert num_read <= number + 2 * CHUNKS_PER_WORKER
     assert num_read == 40
 
 
 def test_an_error_is_raised_when_the_turn_of_its_chunk_comes(tmp_path):
     missing = [LineRange(str(tmp_path / name), "jsonl", 0, 1, 0) for name in ("first", "second")]
-    encoded = encode_in_order(SETTINGS, [numbered(0, 50_000), *missing], 2)
-    assert next(encoded).columns[0].document_sequences.tolist() == [1]
-    with pytest.raises(FileNotFoundError, match="first"):
-        next(encoded)
+    with Workers(2) as workers:
+        encoded = workers.encode(SETTINGS, [numbered(0, 50_000), *missing])
+        assert next(encoded).columns[0].document_sequences.tolist() == [1]
+        with pytest.raises(FileNotFoundError, match="first"):
+            next(encoded)
 
 
 def test_an_error_of_the_reader_is_raised():
@@ -45,8 +47,8 @@ def test_an_error_of_the_reader_is_raised():
         yield numbered(0)
         raise DataError("the reader failed")
 
-    with pytest.raises(DataError, match="the reader failed"):
-        list(encode_in_order(SETTINGS, blocks(), 1))
+    with Workers(1) as workers, pytest.raises(DataError, match="the reader failed"):
+        list(workers.encode(SETTINGS, blocks()))
 
 
 def children() -> list[int]:
@@ -64,17 +66,17 @@ def worker_processes() -> list[int]:
 
 
 def test_a_worker_that_is_killed_ends_the_run_with_a_sentence():
-    encoded = encode_in_order(SETTINGS, map(numbered, range(1000)), 1)
-    next(encoded)
-    (worker,) = worker_processes()
-    os.kill(worker, signal.SIGKILL)
-    with pytest.raises(DistributedError, match=r"every worker process must live.*fewer --workers \(now 1\)"):
-        list(encoded)
+    with Workers(1) as workers:
+        encoded = workers.encode(SETTINGS, map(numbered, range(1000)))
+        next(encoded)
+        (worker,) = worker_processes()
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(DistributedError, match=r"every worker process must live.*fewer --workers \(now 1\)"):
+            list(encoded)
 
 
 def test_stopping_early_ends_the_workers():
-    encoded = encode_in_order(SETTINGS, map(numbered, range(1000)), 2)
-    next(encoded)
-    assert worker_processes()
-    encoded.close()
+    with Workers(2) as workers:
+        next(workers.encode(SETTINGS, map(numbered, range(1000))))
+        assert len(worker_processes()) == 2
     assert not worker_processes()
