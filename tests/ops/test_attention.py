@@ -3,10 +3,13 @@ import math
 import pytest
 import torch
 
+from megalite.ops import attention
 from megalite.ops.attention import causal_attention, visible
 from tests.ops.truth import check, randn, run
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+# Kernels may have a path of their own for bfloat16; float16 goes the way of float32.
+PATHS = [torch.float32, torch.bfloat16]
 
 
 def plain(qkv, first=None):
@@ -31,16 +34,25 @@ def test_any_length(isa, length, dtype):
     check(causal_attention, plain, [packed(length, 2, 2, 3, 16, dtype=dtype)])
 
 
-def test_one_token_sees_itself(isa):
-    qkv = packed(1, 2, 1, 3, 16, dtype=torch.float32)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("sequence, head_dim", [(100, 32), (300, 64), (150, 128)])
+def test_as_exact_as_the_attention_of_torch(isa, sequence, head_dim, dtype):
+    qkv = packed(sequence, 1, 2, 4, head_dim, dtype=dtype)
+    check(causal_attention, lambda x: attention.reference(x, None).reshape(sequence, 1, -1), [qkv])
+
+
+@pytest.mark.parametrize("dtype", PATHS, ids=str)
+def test_one_token_sees_itself(isa, dtype):
+    qkv = packed(1, 2, 1, 3, 16, dtype=dtype)
     y, grad = run(causal_attention, [qkv])
     assert torch.equal(y.view(2, 16), qkv[0, :, 0, 2])
     assert grad[:, :, :, :2].abs().max() < 1e-6, "which weights do not depend on"
 
 
+@pytest.mark.parametrize("dtype", PATHS, ids=str)
 @pytest.mark.parametrize("head_dim", [1, 3, 8, 15, 16, 17, 31, 32, 33, 48, 64, 80, 96, 128, 129, 200])
-def test_any_width_of_a_head(isa, head_dim):
-    check(causal_attention, plain, [packed(70, 1, 1, 3, head_dim, dtype=torch.float32)])
+def test_any_width_of_a_head(isa, head_dim, dtype):
+    check(causal_attention, plain, [packed(70, 1, 1, 3, head_dim, dtype=dtype)])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -63,28 +75,32 @@ def test_documents_do_not_see_each_other(isa, dtype):
     check(lambda x: causal_attention(x, first), lambda x: plain(x, first), [qkv])
 
 
-def test_a_window_may_begin_anywhere(isa):
+@pytest.mark.parametrize("dtype", PATHS, ids=str)
+def test_a_window_may_begin_anywhere(isa, dtype):
     first = torch.tensor([[max(0, i - 3 - 40 * (i % 3)) for i in range(150)]])  # not in order
-    qkv = packed(150, 1, 1, 3, 16, dtype=torch.float32)
+    qkv = packed(150, 1, 1, 3, 16, dtype=dtype)
     check(lambda x: causal_attention(x, first), lambda x: plain(x, first), [qkv])
 
 
-def test_large_scores_neither_overflow_nor_vanish(isa):
-    qkv = packed(90, 1, 1, 3, 16, dtype=torch.float32)
+@pytest.mark.parametrize("dtype", PATHS, ids=str)
+def test_large_scores_neither_overflow_nor_vanish(isa, dtype):
+    qkv = packed(90, 1, 1, 3, 16, dtype=dtype)
     qkv[:, :, :, :2] *= 60
     assert qkv[:, :, :, 0].abs().max() > 150
     check(causal_attention, plain, [qkv])
 
 
-def test_what_is_not_a_number_stays_visible(isa):
-    qkv = packed(70, 1, 1, 3, 16, dtype=torch.float32)
+@pytest.mark.parametrize("dtype", PATHS, ids=str)
+def test_what_is_not_a_number_stays_visible(isa, dtype):
+    qkv = packed(70, 1, 1, 3, 16, dtype=dtype)
     qkv[66, 0, 0, 0, 0] = torch.nan
     y = causal_attention(qkv)
     assert y[66].isnan().all() and not y[:66].isnan().any() and not y[67:].isnan().any()
 
 
-def test_the_threads_do_not_show(isa):
-    qkv = packed(130, 2, 2, 4, 32, dtype=torch.float32)
+@pytest.mark.parametrize("dtype", PATHS, ids=str)
+def test_the_threads_do_not_show(isa, dtype):
+    qkv = packed(130, 2, 2, 4, 32, dtype=dtype)
     threads = torch.get_num_threads()
     results = []
     try:

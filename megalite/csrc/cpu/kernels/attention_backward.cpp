@@ -1,7 +1,11 @@
-// Causal attention, backward (Dao et al. 2022): the weights of each block are computed again from the queries and keys. Each query head sums its own gradient of keys and values, and those of a group
-// are added in order, so that nothing depends on the number of threads.
+// Causal attention, backward (Dao et al. 2022): the weights of each block are computed again from the queries and keys.
+// Each query head sums its own gradient of keys and values, and those of a group are added in order, so that nothing
+// depends on the number of threads.
 #include "cpu/kernels.h"
-#include "cpu/kernels/attention.h"
+#include "cpu/kernels/attention_grad.h"
+#if defined(__AVX512BF16__)
+#include "cpu/kernels/avx512_bf16/attention.h"  // its backward_head for bfloat16 goes before the template
+#endif
 
 namespace megalite::MEGALITE_ISA {
 namespace {
@@ -86,26 +90,13 @@ inline void go_past(const Block& block, const Keys& keys, const Queries& queries
                 kBlock);
 }
 
-// Stores packed rows, as pack() takes them.
 template <typename T>
-void unpack(Rows<T> to, const float* from, const Attention& shape, int64_t begin, int64_t count, float factor) {
-  for (int64_t row = 0; row < count; ++row) {
-    for_lanes(shape.dim, [&](int64_t i, auto lanes) {
-      store(to[begin + row] + i, load(from + row * shape.width() + i, lanes) * factor, lanes);
-    });
-  }
+int64_t backward_room(const Attention& shape, T) {
+  return Keys::size(shape) + Block::size(shape);
 }
 
 template <typename T>
-struct Tensors {
-  T* dqkv;
-  const T *dy, *y, *qkv;
-  const Softmax* softmax;
-  float* partial;
-};
-
-template <typename T>
-void backward_head(const Tensors<T>& tensors, const Attention& shape, int64_t task, float* room) {
+void backward_head(const GradTensors<T>& tensors, const Attention& shape, int64_t task, float* room) {
   const Keys keys(room, shape);
   const Block block(room + Keys::size(shape), shape);
   const T* qkv = tensors.qkv;
@@ -120,18 +111,12 @@ void backward_head(const Tensors<T>& tensors, const Attention& shape, int64_t ta
     for (int64_t key = queries.first_block(); key <= begin; key += kBlock) go_past(block, keys, queries, shape, key);
     unpack(part_of(tensors.dqkv, shape, task, kQuery), block.query_grad, shape, begin, queries.count, shape.scale);
   }
-  if (shape.heads == 1) {
-    unpack(part_of(tensors.dqkv, shape, task, kKey), keys.key_grad, shape, 0, shape.length, 1.0f);
-    unpack(part_of(tensors.dqkv, shape, task, kValue), keys.value_grad, shape, 0, shape.length, 1.0f);
-  } else {
-    const int64_t size = 2 * shape.padded() * shape.width();
-    memcpy(tensors.partial + task * size, keys.key_grad, size * sizeof(float));
-  }
+  put_key_grads(tensors, shape, task, keys.key_grad, keys.value_grad);
 }
 
 // Adds up what the heads of each group have to say of its keys and values.
 template <typename T>
-void sum_heads(const Tensors<T>& tensors, const Attention& shape) {
+void sum_heads(const GradTensors<T>& tensors, const Attention& shape) {
   const int64_t width = shape.width(), size = shape.padded() * width;
   for_rows(shape.batch * shape.groups * shape.length, shape.heads * shape.dim, [=](int64_t row) {
     const int64_t task = row / shape.length * shape.heads, position = row % shape.length;
@@ -156,8 +141,9 @@ void attention_backward(void* dqkv, const void* dy, const void* y, const void* q
   Room partial(heads == 1 ? 0 : 2 * shape.tasks() * shape.padded() * shape.width());
   with_dtype(dtype, [&](auto element) {
     using T = decltype(element);
-    const Tensors<T> tensors{(T*)dqkv, (const T*)dy, (const T*)y, (const T*)qkv, (const Softmax*)softmax, partial.data};
-    for_heads(shape, Keys::size(shape) + Block::size(shape),
+    const GradTensors<T> tensors{(T*)dqkv,       (const T*)dy, (const T*)y, (const T*)qkv, (const Softmax*)softmax,
+                                 partial.data};
+    for_heads(shape, backward_room(shape, T{}),
               [=](int64_t task, float* room) { backward_head(tensors, shape, task, room); });
     if (heads > 1) sum_heads(tensors, shape);
   });

@@ -2,6 +2,9 @@
 // and what they have summed so far is scaled down whenever a larger score appears.
 #include "cpu/kernels.h"
 #include "cpu/kernels/attention.h"
+#if defined(__AVX512BF16__)
+#include "cpu/kernels/avx512_bf16/attention.h"  // its forward_head for bfloat16 goes before the template
+#endif
 
 namespace megalite::MEGALITE_ISA {
 namespace {
@@ -69,6 +72,11 @@ void finish(const Sums& sums, const Queries& queries, const Attention& shape, Ro
 }
 
 template <typename T>
+int64_t forward_room(const Attention& shape, T) {
+  return shape.padded() * (shape.dim + shape.width()) + Sums::size(shape);
+}
+
+template <typename T>
 void forward_head(T* y, Softmax* softmax, const T* qkv, const Attention& shape, int64_t task, float* room) {
   const int64_t width = shape.width();
   float* keys = room;                                  // [dim, kBlock] for each block
@@ -96,10 +104,9 @@ void forward_head(T* y, Softmax* softmax, const T* qkv, const Attention& shape, 
 void attention_forward(void* y, float* softmax, const void* qkv, const int64_t* first, int64_t length, int64_t batch,
                        int64_t groups, int64_t heads, int64_t dim, double scale, int dtype) {
   const Attention shape{length, batch, groups, heads, dim, first, static_cast<float>(scale)};
-  const int64_t size = shape.padded() * (dim + shape.width()) + Sums::size(shape);
   with_dtype(dtype, [=](auto element) {
     using T = decltype(element);
-    for_heads(shape, size, [=](int64_t task, float* room) {
+    for_heads(shape, forward_room(shape, T{}), [=](int64_t task, float* room) {
       forward_head((T*)y, (Softmax*)softmax, (const T*)qkv, shape, task, room);
     });
   });

@@ -2,19 +2,26 @@
 #pragma once
 
 #include "cpu/kernels/vec.h"
+#if defined(__AVX512BF16__)
+#include "cpu/kernels/avx512_bf16/pairs.h"
+#endif
 
 namespace megalite::MEGALITE_ISA {
 
+// Factors consist of floats or of what avx512_bf16/pairs.h calls pairs: of E.
+inline Vec add_product(Vec sum, Vec a, Vec b) { return sum + a * b; }
+
 // The first factor: element (i, k) is at data[i * row + k * depth].
-struct Factor {
-  const float* data;
+template <typename E>
+struct FactorOf {
+  const E* data;
   int64_t row, depth;
 };
+using Factor = FactorOf<float>;
 
 // kRows rows of kVecs vectors of the result, which stay in registers.
-template <bool kAdd, int kRows, int kVecs>
-inline void product_tile(float* c, int64_t width, const float* a, int64_t a_row, int64_t a_depth, const float* b,
-                         int64_t b_row, int64_t depth) {
+template <bool kAdd, int kRows, int kVecs, typename E>
+inline void product_tile(float* c, int64_t width, FactorOf<E> a, const E* b, int64_t b_row, int64_t depth) {
   Vec sums[kRows][kVecs];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
@@ -22,14 +29,14 @@ inline void product_tile(float* c, int64_t width, const float* a, int64_t a_row,
     for (int j = 0; j < kVecs; ++j) sums[i][j] = kAdd ? load(c + i * width + j * kLanes) : Vec{};
   }
   for (int64_t k = 0; k < depth; ++k) {
-    Vec factors[kVecs];
+    decltype(load(b)) factors[kVecs];
 #pragma GCC unroll 4
     for (int j = 0; j < kVecs; ++j) factors[j] = load(b + k * b_row + j * kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const Vec factor = splat(a[i * a_row + k * a_depth]);
+      const auto factor = splat(a.data[i * a.row + k * a.depth]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kVecs; ++j) sums[i][j] += factor * factors[j];
+      for (int j = 0; j < kVecs; ++j) sums[i][j] = add_product(sums[i][j], factor, factors[j]);
     }
   }
 #pragma GCC unroll 8
@@ -39,11 +46,11 @@ inline void product_tile(float* c, int64_t width, const float* a, int64_t a_row,
   }
 }
 
-template <bool kAdd, int kRows, int kVecs>
-inline void product_strip(float* c, int64_t width, Factor a, const float* b, int64_t b_row, int64_t rows,
+template <bool kAdd, int kRows, int kVecs, typename E>
+inline void product_strip(float* c, int64_t width, FactorOf<E> a, const E* b, int64_t b_row, int64_t rows,
                           int64_t depth) {
   for (int64_t i = 0; i < rows; i += kRows) {
-    product_tile<kAdd, kRows, kVecs>(c + i * width, width, a.data + i * a.row, a.row, a.depth, b, b_row, depth);
+    product_tile<kAdd, kRows, kVecs>(c + i * width, width, {a.data + i * a.row, a.row, a.depth}, b, b_row, depth);
   }
 }
 
@@ -51,8 +58,8 @@ constexpr int64_t kRowStep = 8;  // what the number of rows of a product must be
 
 // c [rows, cols] = or += a [rows, depth] * b [depth, cols]; `cols` is a multiple of kLanes, and rows of c are `width`
 // long, those of b `b_row`.
-template <bool kAdd>
-inline void product(float* c, int64_t width, Factor a, const float* b, int64_t b_row, int64_t rows, int64_t cols,
+template <bool kAdd, typename E>
+inline void product(float* c, int64_t width, FactorOf<E> a, const E* b, int64_t b_row, int64_t rows, int64_t cols,
                     int64_t depth) {
   // A tile of 16 vectors of sums needs the 32 registers that AVX-512 has; elsewhere there are 16.
   constexpr int kVecs = kLanes == 16 ? 4 : 2;
