@@ -31,4 +31,5 @@ if "$python" -c "$overrun" 2> overrun.log || ! grep -q AddressSanitizer overrun.
 fi
 # These two start processes of their own, in an environment without the sanitizers.
 others=(--ignore tests/ops/test_status.py --ignore tests/ops/test_kernels.py)
-"$python" -m pytest -q -p no:cacheprovider "${others[@]}" "${@:-tests/ops}"
+(($#)) || set -- tests/ops tests/data/test_index_builders.py
+"$python" -m pytest -q -p no:cacheprovider "${others[@]}" "$@"
