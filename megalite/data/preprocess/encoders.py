@@ -1,8 +1,8 @@
 """From texts to arrays of ids: by the tokenizer itself, or by `gigatoken`, which is many times as fast.
 
-gigatoken encodes byte-level BPE and some SentencePiece tokenizers that are given as a ``tokenizer.json``. It is trusted
-only after it has given the ids of the `tokenizers` library for the corpus's own first documents and for
-:data:`PROBES`, texts on which encoders are known to differ.
+gigatoken encodes byte-level BPE and SentencePiece's BPE with byte fallback (:mod:`megalite.data.preprocess.stand_in`). It
+is trusted only after it has given the tokenizer's own ids for the corpus's own first documents and for :data:`PROBES`,
+texts on which encoders are known to differ.
 """
 
 import importlib.util
@@ -13,6 +13,7 @@ import numpy as np
 
 from megalite.data.preprocess.ragged import Ragged, from_lists, join, merge_rows, surround
 from megalite.data.preprocess.segments import segment_rule, segments
+from megalite.data.preprocess.stand_in import added_around, inner_ids, stand_in
 from megalite.data.tokenizers import Tokenizer
 from megalite.data.tokenizers._rust import RustTokenizer
 from megalite.errors import TokenizerError
@@ -41,7 +42,7 @@ class PlainEncoder:
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
         self._rule = segment_rule(tokenizer) if isinstance(tokenizer, RustTokenizer) else None
-        self._prefix, self._suffix = added_around(tokenizer) if self._rule else ([], [])
+        self._prefix, self._suffix = added_around(tokenizer) if self._rule else ((), ())
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
         return join([self._batch(batch) for batch in batches(texts, _BATCH_CHARACTERS)])
@@ -50,7 +51,7 @@ class PlainEncoder:
         if self._rule is None or len(texts) > 1 or len(texts[0]) <= _BATCH_CHARACTERS:
             return from_lists(self._tokenizer.encode_batch(texts))
         pieces = list(segments(texts[0], self._rule, _BATCH_CHARACTERS))
-        rows = join([from_lists(_inner_ids(self._tokenizer, [piece])) for piece in pieces])
+        rows = join([from_lists(inner_ids(self._tokenizer, [piece])) for piece in pieces])
         return surround(merge_rows(rows, [len(pieces)]), self._prefix, self._suffix)
 
 
@@ -68,40 +69,26 @@ def batches(texts: Sequence[str], num_characters: int) -> list[Sequence[str]]:
 
 
 class GigatokenEncoder:
-    """A ``tokenizer.json`` by gigatoken, on the calling thread.
+    """A tokenizer as gigatoken encodes it, on the calling thread.
 
     Raises ImportError where the package is missing, and whatever it raises for a tokenizer that it does not know.
     """
 
-    def __init__(self, tokenizer: RustTokenizer):
-        from gigatoken.gigatoken_rs import load_hf_json
+    def __init__(self, tokenizer: Tokenizer):
+        self._stand_in = stand_in(tokenizer)
 
-        self._backend = load_hf_json(tokenizer.backend.to_str())
-        self._prefix, self._suffix = added_around(tokenizer)
+    @property
+    def special_texts(self) -> Sequence[str]:
+        """Texts of the tokenizer's special tokens, which a document may quote."""
+        return self._stand_in.special_texts
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
         if not texts:
             return from_lists([])
-        layout = self._backend.encode_batch(list(texts), parallel=False).layout
+        layout = self._stand_in.backend.encode_batch(list(texts), parallel=False).layout
         offsets = np.asarray(layout.offsets)
         values = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
-        return surround(Ragged(values, np.diff(offsets)), self._prefix, self._suffix)
-
-
-def added_around(tokenizer: RustTokenizer) -> tuple[list[int], list[int]]:
-    """Ids that the tokenizer itself puts before and after each text."""
-    whole = tokenizer.encode("a")
-    (inner,) = _inner_ids(tokenizer, ["a"])
-    for start in range(len(whole) - len(inner) + 1):
-        prefix, suffix = whole[:start], whole[start + len(inner) :]
-        if all([*prefix, *_inner_ids(tokenizer, [text])[0], *suffix] == tokenizer.encode(text) for text in ("a", "b c")):
-            return prefix, suffix
-    raise AssertionError("a post-processor adds tokens before and after a text, nothing else")
-
-
-def _inner_ids(tokenizer: RustTokenizer, texts: Sequence[str]) -> list[list[int]]:
-    encodings = tokenizer.backend.encode_batch_fast(list(texts), add_special_tokens=False)
-    return [encoding.ids for encoding in encodings]
+        return surround(Ragged(values, np.diff(offsets)), self._stand_in.prefix, self._stand_in.suffix)
 
 
 @dataclass(frozen=True)
@@ -125,27 +112,24 @@ def choose_backend(wanted: Backend, tokenizer: Tokenizer, first_texts: Sequence[
     if wanted == "gigatoken":
         raise TokenizerError(
             f"--tokenizer-backend gigatoken needs a tokenizer that gigatoken encodes alike; with {tokenizer.name}: {obstacle}."
-            " Leave the flag out to use the tokenizers library."
+            " Leave the flag out to use the tokenizer's own library."
         )
     return Choice("tokenizers", obstacle)
 
 
 def _obstacle(tokenizer: Tokenizer, first_texts: Sequence[str]) -> str | None:
     """Why gigatoken cannot stand in for ``tokenizer``, or None."""
-    if not isinstance(tokenizer, RustTokenizer):
-        return f"gigatoken does not know a {tokenizer.name}"
     if importlib.util.find_spec("gigatoken") is None:
         return "gigatoken is not installed (pip install megalite[fast])"
     try:
         encoder = GigatokenEncoder(tokenizer)
     except Exception as error:  # gigatoken raises RuntimeError of several lines; the first tells
         return f"gigatoken refuses this tokenizer: {str(error).strip().splitlines()[0]}"
-    added = [token.content for token in tokenizer.backend.get_added_tokens_decoder().values()]
-    quoted = [form.format(token) for token in added for form in ("{0}", "a{0}b", " {0} {0}\n", "x {0}{0} y")]
+    quoted = [form.format(token) for token in encoder.special_texts for form in ("{0}", "a{0}b", " {0} {0}\n", "x {0}{0} y")]
     return _first_difference(encoder, tokenizer, [*PROBES, *quoted, *first_texts])
 
 
-def _first_difference(encoder: Encoder, tokenizer: RustTokenizer, texts: Sequence[str]) -> str | None:
+def _first_difference(encoder: Encoder, tokenizer: Tokenizer, texts: Sequence[str]) -> str | None:
     try:
         got = encoder(texts)
     except Exception as error:
@@ -159,7 +143,4 @@ def _first_difference(encoder: Encoder, tokenizer: RustTokenizer, texts: Sequenc
 
 def build_encoder(backend: Literal["gigatoken", "tokenizers"], tokenizer: Tokenizer) -> Encoder:
     """The encoder of a choice already made."""
-    if backend == "gigatoken":
-        assert isinstance(tokenizer, RustTokenizer), "gigatoken is chosen for a tokenizer.json only"
-        return GigatokenEncoder(tokenizer)
-    return PlainEncoder(tokenizer)
+    return GigatokenEncoder(tokenizer) if backend == "gigatoken" else PlainEncoder(tokenizer)

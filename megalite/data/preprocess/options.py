@@ -58,7 +58,7 @@ class PreprocessOptions:
     dedup: bool = False
     """Leave documents out whose text has come before, letter for letter (of all keys together)."""
     tokenizer_backend: Backend = "auto"
-    """gigatoken: many times as fast, for byte-level BPE. tokenizers: the library that defines the ids (for any other
+    """gigatoken: many times as fast, for BPE over bytes. tokenizers: the library that defines the ids (for any other
     tokenizer its own). auto: gigatoken where it is installed and gives the same ids on the first documents."""
     workers: int = field(default_factory=available_cores)
     """Worker processes. Default: one for each core."""

@@ -40,6 +40,11 @@ class SentencePieceTokenizer:
         roles = {role: token_id for role, token_id in roles.items() if token_id >= 0}  # -1: the model has none
         self.special = SpecialTokens(**roles, **others, sentinels=find_sentinels(self.token_id))
 
+    @property
+    def model(self) -> bytes:
+        """What the ``.model`` holds."""
+        return self._processor.serialized_model_proto()
+
     def token_id(self, token: str) -> int | None:
         """Id of the piece or sentinel with this text, or None."""
         if token in self._extra:

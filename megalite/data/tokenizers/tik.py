@@ -25,17 +25,17 @@ class TikTokenizer:
 
     def __init__(self, encoding: Any, definition: Definition):
         self._encoding = encoding
-        self._special_tokens = definition.special_tokens
+        self.definition = definition
         self._allowed_special = "all" if definition.reads_special_tokens else set()
         self.vocab_size = encoding.max_token_value + 1
-        self.special = SpecialTokens(**{role: self._special_tokens[token] for role, token in definition.roles.items()})
+        self.special = SpecialTokens(**{role: definition.special_tokens[token] for role, token in definition.roles.items()})
         self.eod: int | None = None
         ranks = sorted((rank, base64.b64encode(token).decode("ascii")) for token, rank in definition.ranks.items())
         self.fingerprint = fingerprint([self.name, definition.pattern, ranks, definition.special_tokens])
 
     def token_id(self, token: str) -> int | None:
         """Id of the special token with this text, or None."""
-        return self._special_tokens.get(token)
+        return self.definition.special_tokens.get(token)
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]

@@ -9,7 +9,6 @@ from megalite.data.preprocess.encoders import (
     PROBES,
     GigatokenEncoder,
     PlainEncoder,
-    added_around,
     batches,
     build_encoder,
     choose_backend,
@@ -62,7 +61,7 @@ def test_a_long_text_is_encoded_in_pieces_with_the_same_result(bpe, monkeypatch)
     sizes = []
     monkeypatch.setattr("megalite.data.preprocess.encoders._BATCH_CHARACTERS", 50)
     monkeypatch.setattr(
-        "megalite.data.preprocess.encoders._inner_ids",
+        "megalite.data.preprocess.encoders.inner_ids",
         lambda tokenizer, texts: sizes.append(len(texts[0])) or [bpe.encode(text) for text in texts],
     )
     texts = ["a", "some words and more, " * 40, "", "b", "x" * 500]
@@ -75,14 +74,6 @@ def test_pieces_of_a_long_text_are_surrounded_once(bpe, monkeypatch):
     tokenizer = wrapped(bpe)
     text = "some words and more, " * 40
     assert lists(PlainEncoder(tokenizer)([text])) == [tokenizer.encode(text)]
-
-
-def test_added_around(bpe):
-    end = bpe.token_id("<|endoftext|>")
-    assert added_around(bpe) == ([], [])
-    other = wrapped(bpe)
-    other.backend.post_processor = processors.TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", end)])
-    assert added_around(other) == ([end], [])
 
 
 def test_batches_keep_order_and_size():
@@ -116,7 +107,7 @@ def unsupported(bpe) -> RustTokenizer:
     [
         (unequal, "gigatoken's ids differ on the text 'x andand y'"),
         (unsupported, "gigatoken refuses this tokenizer: "),
-        (lambda _: build_tokenizer(TokenizerOptions(tokenizer_type="NullTokenizer", vocab_size=9)), "gigatoken does not know a NullTokenizer"),
+        (lambda _: build_tokenizer(TokenizerOptions(tokenizer_type="NullTokenizer", vocab_size=9)), "gigatoken refuses this tokenizer: it does not know a NullTokenizer"),
     ],
 )
 def test_where_gigatoken_is_not_equal_the_reason_is_given(bpe, make, reason):

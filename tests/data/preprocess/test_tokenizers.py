@@ -11,12 +11,11 @@ from megalite.data.preprocess.options import PreprocessOptions
 from megalite.data.preprocess.run import preprocess
 from megalite.data.sidecar import check_tokenizer
 from megalite.data.tokenizers import TokenizerOptions, build_tokenizer
-from tests.data.tokenizers.samples import MULTILINGUAL
-from tests.data.tokenizers.test_sentencepiece import train
+from tests.data.tokenizers.samples import MULTILINGUAL, sentencepiece_model
 
 
 def sentencepiece(directory):
-    model = train(directory / "x.model", model_type="bpe", vocab_size=700, byte_fallback=True)
+    model = sentencepiece_model(directory / "x.model", model_type="bpe", vocab_size=700, byte_fallback=True)
     return {"tokenizer_model": str(model), "vocab_extra_ids": 5}
 
 

@@ -1,8 +1,12 @@
 """Small tokenizers and texts in many scripts, for the tests of tokenizers and of preprocessing."""
 
+import base64
+import io
 import json
 from pathlib import Path
+from typing import Sequence
 
+import sentencepiece
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
@@ -44,6 +48,41 @@ def byte_level_bpe(directory: Path, vocab_size: int = 400, special_tokens: tuple
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))
     return directory / "tokenizer.json"
+
+
+def byte_symbols() -> list[str]:
+    """GPT-2's printable stand-in for each of the 256 bytes: itself if printable, else the next character from 256 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+def ranked_tokens(directory: Path) -> list[bytes]:
+    """Byte sequences by rank, as tiktoken files list them: the 256 bytes, then merges learnt from MULTILINGUAL."""
+    model = json.loads(byte_level_bpe(directory, 600).read_text())["model"]
+    byte_of = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
+    merged = ["".join(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
+    return [bytes([byte]) for byte in range(256)] + [bytes(byte_of[symbol] for symbol in token) for token in merged]
+
+
+def ranks(tokens: Sequence[bytes]) -> bytes:
+    """``tokens`` as the content of a ``.tiktoken`` file."""
+    return b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens))
+
+
+def sentencepiece_model(path: Path, **options: object) -> Path:
+    """A SentencePiece model trained on :data:`MULTILINGUAL`; ``options`` are the trainer's."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text for text in MULTILINGUAL if text] * 3),
+        model_writer=model,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        num_threads=1,
+        **{"vocab_size": 320, **options},
+    )
+    path.write_bytes(model.getvalue())
+    return path
 
 
 def word_level(path: Path, words: list[str], **parts: object) -> Path:

@@ -7,16 +7,9 @@ from hypothesis import strategies as st
 
 from megalite.data.tokenizers import TokenizerOptions, build_tokenizer
 from megalite.errors import TokenizerError
-from tests.data.tokenizers.samples import MULTILINGUAL, byte_level_bpe
+from tests.data.tokenizers.samples import MULTILINGUAL, byte_level_bpe, byte_symbols
 
 SPLIT = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
-
-
-def byte_symbols() -> list[str]:
-    """GPT-2's printable stand-in for each of the 256 bytes: itself if printable, else the next character from 256 on."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = iter(range(256, 512))
-    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
 def write_files(directory, merges):

@@ -1,4 +1,3 @@
-import io
 import sys
 
 import pytest
@@ -8,21 +7,7 @@ from hypothesis import strategies as st
 
 from megalite.data.tokenizers import TokenizerOptions, build_tokenizer
 from megalite.errors import TokenizerError
-from tests.data.tokenizers.samples import MULTILINGUAL
-
-
-def train(path, **options):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([text for text in MULTILINGUAL if text] * 3),
-        model_writer=model,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        num_threads=1,
-        **{"vocab_size": 320, **options},
-    )
-    path.write_bytes(model.getvalue())
-    return path
+from tests.data.tokenizers.samples import MULTILINGUAL, sentencepiece_model
 
 
 KINDS = {
@@ -33,12 +18,12 @@ KINDS = {
 
 @pytest.fixture(scope="module", params=KINDS)
 def model(request, tmp_path_factory):
-    return train(tmp_path_factory.mktemp("sp") / "tokenizer.model", **KINDS[request.param])
+    return sentencepiece_model(tmp_path_factory.mktemp("sp") / "tokenizer.model", **KINDS[request.param])
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("sp") / "tokenizer.model", character_coverage=1.0)
+    return sentencepiece_model(tmp_path_factory.mktemp("sp") / "tokenizer.model", character_coverage=1.0)
 
 
 def build(path, kind="SentencePieceTokenizer", **options):
@@ -65,10 +50,10 @@ def test_any_mixture_is_as_in_the_library(model, text):
 
 
 def test_special_tokens_are_the_models(tmp_path):
-    tokenizer = build(train(tmp_path / "t5.model", **KINDS["unigram"]))
+    tokenizer = build(sentencepiece_model(tmp_path / "t5.model", **KINDS["unigram"]))
     assert (tokenizer.eod, tokenizer.special.eos, tokenizer.special.pad, tokenizer.special.unk) == (1, 1, 0, 2)
     assert tokenizer.special.bos is None and tokenizer.special.mask is None
-    albert = build(train(tmp_path / "albert.model", control_symbols="[CLS],[SEP],[MASK]"))
+    albert = build(sentencepiece_model(tmp_path / "albert.model", control_symbols="[CLS],[SEP],[MASK]"))
     assert (albert.special.cls, albert.special.sep, albert.special.mask) == (3, 4, 5)
 
 
@@ -96,7 +81,7 @@ def test_sentinels_follow_the_pieces(plain):
 
 
 def test_a_model_without_an_end_of_sequence(tmp_path):
-    path = train(tmp_path / "x.model", eos_id=-1)
+    path = sentencepiece_model(tmp_path / "x.model", eos_id=-1)
     assert build(path).eod is None
     assert build(path, eod_token="<s>").eod == 1
     with pytest.raises(TokenizerError, match="--eod-token must be a token of .*x.model; given '<end>'"):

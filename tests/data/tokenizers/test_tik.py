@@ -12,28 +12,19 @@ from hypothesis import strategies as st
 from megalite.data.tokenizers import TokenizerOptions, build_tokenizer
 from megalite.data.tokenizers._encodings import ENCODINGS
 from megalite.errors import TokenizerError
-from tests.data.tokenizers.samples import MULTILINGUAL, byte_level_bpe, write_json
-from tests.data.tokenizers.test_gpt2bpe import byte_symbols
+from tests.data.tokenizers.samples import MULTILINGUAL, ranked_tokens, ranks, write_json
 
 OF_OPENAI = [name for name in ENCODINGS if name != "llama3"]
 
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
-    """Byte sequences by rank: the 256 bytes, then merges learnt from MULTILINGUAL."""
-    model = json.loads(byte_level_bpe(tmp_path_factory.mktemp("bpe"), 600).read_text())["model"]
-    byte_of = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
-    merged = ["".join(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
-    return [bytes([byte]) for byte in range(256)] + [bytes(byte_of[symbol] for symbol in token) for token in merged]
+    return ranked_tokens(tmp_path_factory.mktemp("bpe"))
 
 
 def write_ranks(path, tokens):
     path.write_bytes(ranks(tokens))
     return path
-
-
-def ranks(tokens):
-    return b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens))
 
 
 def entries(tokens):
