@@ -7,9 +7,9 @@ and evaluation are schedules like any other.
 from dataclasses import dataclass
 
 import torch
-from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from megalite.parallel.p2p import Channel, Receive, Tensors, TensorSpec, Transport
+from megalite.pipeline.backward import Backward
 from megalite.pipeline.stage import Stage
 from megalite.schedule.actions import Kind, Schedule
 from megalite.topology.placement import owner
@@ -20,11 +20,10 @@ Key = tuple[int, int]
 
 @dataclass
 class _Saved:
-    """What the backward of one (stage, micro-batch) needs. The outputs themselves are gone: only their place in the
-    autograd graph is kept, so an activation that has been sent takes no memory here."""
+    """What the backward of one (stage, micro-batch) needs. The outputs themselves are gone."""
 
     inputs: Tensors
-    edges: dict[str, GradientEdge]
+    backward: Backward
 
 
 class Executor:
@@ -79,7 +78,7 @@ class Executor:
         outputs = self._stages[stage](dict(inputs), self._batches[microbatch])
         if torch.is_grad_enabled():
             names = ["loss_sum"] if stage == self._last else sorted(n for n in outputs if outputs[n].requires_grad)
-            self._saved[key] = _Saved(inputs, {name: get_gradient_edge(outputs[name]) for name in names})
+            self._saved[key] = _Saved(inputs, Backward({name: outputs[name] for name in names}))
         detached = {name: tensor.detach() for name, tensor in outputs.items()}
         if stage == self._last:
             self._results[microbatch] = detached
@@ -101,8 +100,7 @@ class Executor:
     def _backward(self, stage: int, microbatch: int) -> None:
         key = (stage, microbatch)
         saved = self._saved.pop(key)
-        grads = self._take_output_grads(stage, microbatch)
-        torch.autograd.backward(list(saved.edges.values()), [grads[name] for name in saved.edges])
+        saved.backward.run(self._take_output_grads(stage, microbatch))
         if stage > 0:
             self._input_grads[key] = {
                 name: torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
