@@ -88,42 +88,58 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, tokens: Tokens, form: LossForm, accumulate: Accumulate
     ) -> torch.Tensor:
-        ctx.tokens, ctx.weight, ctx.form, ctx.accumulate = tokens, weight, form, accumulate
         differentiated = any(ctx.needs_input_grad)
-        ctx.early = None
-        if differentiated and gradient_is_early(hidden, weight):
-            ctx.early = torch.empty_like(tokens.hidden), torch.zeros_like(weight, dtype=wide(weight[:0]).dtype)
-        ctx.statistics = []
-        loss = tokens.weights.new_zeros(())
-        for at, chunk in tokens.chunks(len(weight)):
-            logits = matmul.linear(chunk.hidden, weight)
-            peak, total, losses = statistics(logits, chunk.targets, form)
+        ctx.weight, ctx.form, ctx.accumulate = weight, form, accumulate
+        ctx.early = differentiated and gradient_is_early(hidden, weight)
+        if ctx.early:
+            loss, *gradients = _loss_and_gradients(tokens, weight, form)
+            ctx.save_for_backward(*gradients)
+            return loss
+        loss, statistics_of_tokens = tokens.weights.new_zeros(()), []
+        for _, chunk in tokens.chunks(len(weight)):
+            peak, total, losses = statistics(matmul.linear(chunk.hidden, weight), chunk.targets, form)
             loss += torch.dot(losses, chunk.weights)
-            if ctx.early is not None:
-                turn_into_gradient_(logits, peak, total, chunk, form)
-                _add_products(ctx.early[0][at], ctx.early[1], logits, chunk.hidden, weight)
-            elif differentiated:
-                ctx.statistics.append((peak, total))
+            statistics_of_tokens += [peak, total]
+        if differentiated:
+            ctx.save_for_backward(tokens.hidden, tokens.targets, tokens.weights, *statistics_of_tokens)
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, loss_grad: torch.Tensor) -> tuple:
-        if ctx.early is not None:
-            early_hidden_grad, early_weight_grad = ctx.early
-            ctx.accumulate(lambda total: total.add_(early_weight_grad * loss_grad))
-            return early_hidden_grad * loss_grad.to(early_hidden_grad.dtype), None, None, None, None
-        hidden_grad = torch.empty_like(ctx.tokens.hidden)
+        if ctx.early:
+            hidden_grad, early_weight_grad = ctx.saved_tensors
+            ctx.accumulate(lambda total: total.addcmul_(early_weight_grad, loss_grad))
+            return hidden_grad * loss_grad.to(hidden_grad.dtype), None, None, None, None
+        hidden, targets, weights, *statistics_of_tokens = ctx.saved_tensors
+        tokens, hidden_grad = Tokens(hidden, targets, weights * loss_grad), torch.empty_like(hidden)
 
         def add(weight_grad: torch.Tensor) -> None:
-            for (at, chunk), (peak, total) in zip(ctx.tokens.chunks(len(ctx.weight)), ctx.statistics):
+            found = zip(tokens.chunks(len(ctx.weight)), statistics_of_tokens[0::2], statistics_of_tokens[1::2])
+            for (at, chunk), peak, total in found:
                 logits = matmul.linear(chunk.hidden, ctx.weight)
-                scaled = Tokens(chunk.hidden, chunk.targets, chunk.weights * loss_grad)
-                turn_into_gradient_(logits, peak, total, scaled, ctx.form)
+                turn_into_gradient_(logits, peak, total, chunk, ctx.form)
                 _add_products(hidden_grad[at], weight_grad, logits, chunk.hidden, ctx.weight)
+                del logits  # before the next exist
 
         ctx.accumulate(add)
         return hidden_grad, None, None, None, None
+
+
+def _loss_and_gradients(
+    tokens: Tokens, weight: torch.Tensor, form: LossForm
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The loss, and its gradients by the hidden states and, in the wide dtype, by the weight."""
+    loss, hidden_grad = tokens.weights.new_zeros(()), torch.empty_like(tokens.hidden)
+    weight_grad = torch.zeros_like(weight, dtype=wide(weight[:0]).dtype)
+    for at, chunk in tokens.chunks(len(weight)):
+        logits = matmul.linear(chunk.hidden, weight)
+        peak, total, losses = statistics(logits, chunk.targets, form)
+        loss += torch.dot(losses, chunk.weights)
+        turn_into_gradient_(logits, peak, total, chunk, form)
+        _add_products(hidden_grad[at], weight_grad, logits, chunk.hidden, weight)
+        del logits  # before the next exist
+    return loss, hidden_grad, weight_grad
 
 
 def _add_products(

@@ -1,3 +1,4 @@
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -179,6 +180,27 @@ def test_the_logits_never_exist_as_a_whole(monkeypatch):
         weight = torch.randn(PADDED, hidden_size)
         linear_cross_entropy(tokens, weight, LossForm(PADDED, PADDED), lambda add: add(weight)).backward()
     assert sum(sizes) == 3 * 1000 * PADDED and max(sizes) == 300 * PADDED
+
+
+@pytest.mark.parametrize("hidden_size", [16, 1024], ids=["early", "late"])
+def test_one_chunk_of_logits_at_a_time(monkeypatch, hidden_size):
+    """The logits of a chunk are gone before those of the next exist."""
+    alive, linear = [], module.matmul.linear
+
+    def watched(x, w):
+        assert all(reference() is None for reference in alive)
+        logits = linear(x, w)
+        alive.append(weakref.ref(logits))
+        return logits
+
+    monkeypatch.setattr(module.matmul, "linear", watched)
+    monkeypatch.setattr(module, "_CHUNK", {"cpu": 300 * PADDED})
+    tokens = Tokens(
+        torch.randn(1000, hidden_size, requires_grad=True), torch.zeros(1000, dtype=torch.int64), torch.ones(1000)
+    )
+    weight = torch.randn(PADDED, hidden_size)
+    linear_cross_entropy(tokens, weight, LossForm(PADDED, PADDED), lambda add: add(weight)).backward()
+    assert len(alive) == (4 if hidden_size == 16 else 8)
 
 
 def test_when_the_gradient_is_early():
