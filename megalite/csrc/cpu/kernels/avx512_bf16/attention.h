@@ -101,6 +101,16 @@ struct Sight {
   }
 };
 
+// What causality leaves of the products of a block of queries with one of keys: all, or what is below the diagonal.
+struct Reach {
+  bool is_diagonal;
+
+  // The first query that sees key `row` of the block.
+  int64_t first_query(int64_t row) const { return is_diagonal ? row : 0; }
+  // How many keys of the block those queries see that are before query `end`.
+  int64_t num_keys(int64_t end) const { return is_diagonal ? end : kBlock; }
+};
+
 // 2^x for x <= 0 with a relative error of 1e-4, a twentieth of what rounding to bfloat16 may do to the result; exact at
 // whole numbers. NaN stays NaN. The polynomial is the minimax one of those that are 1 at 0.
 inline Vec exp2(Vec x) {

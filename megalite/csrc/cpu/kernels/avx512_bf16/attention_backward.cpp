@@ -61,31 +61,36 @@ void load_softmax(const Backward& room, const Queries& queries, const Attention&
   }
 }
 
-// From the scores of kRowStep keys, and the gradient of their weights, to the weights and the gradient of the scores.
+// From the scores of key `row` of the block at `key`, and the gradient of its weights, to the weights and the gradient
+// of the scores, for 2 * kLanes queries from `first` on. Returns the latter.
 template <bool kAll>
-void differentiate(const Backward& room, const Sight& sight, float scale, int64_t key, int64_t row) {
-  for (int64_t pair = 0; pair < kRowStep; pair += 2) {
-    for (int64_t lane = 0; lane < kBlock; lane += 2 * kLanes) {
-      UintVec grads[2];
+UintVec differentiate_key(const Backward& room, const Sight& sight, float scale, int64_t key, int64_t row,
+                          int64_t first) {
+  Vec weights[2], grads[2];
 #pragma GCC unroll 2
-      for (int i = 0; i < 2; ++i) {
-        const int64_t strip = (pair + i) * kBlock + lane, square = ((row + pair + i) * kBlock + lane) / 2;
-        Vec weight[2], grad[2];
-#pragma GCC unroll 2
-        for (int j = 0; j < 2; ++j) {
-          const int64_t query = lane + j * kLanes, at = strip + j * kLanes;
-          weight[j] = exp2(load(room.scores + at) * (scale * kLog2E) - load(room.tops + query));
-          weight[j] *= load(room.factors + query);
-          if (!kAll) weight[j] = select(sight.of(query, key + row + pair + i), weight[j], Vec{});
-          grad[j] = weight[j] * (load(room.weight_grads + at) * scale - load(room.inners + query));
-        }
-        grads[i] = round(grad[0], grad[1]);
-        store(room.weights + square, round(weight[0], weight[1]));
-        store(room.score_grads + square, grads[i]);
-      }
-      Pair* pairs = room.score_grad_pairs + (row + pair) / 2 * kBlock + lane;
-      store(pairs, zip_low(grads[0], grads[1]));
-      store(pairs + kLanes, zip_high(grads[0], grads[1]));
+  for (int i = 0; i < 2; ++i) {
+    const int64_t lane = first + i * kLanes, at = row % kRowStep * kBlock + lane;
+    weights[i] = exp2(load(room.scores + at) * (scale * kLog2E) - load(room.tops + lane)) * load(room.factors + lane);
+    if (!kAll) weights[i] = select(sight.of(lane, key + row), weights[i], Vec{});
+    grads[i] = weights[i] * (load(room.weight_grads + at) * scale - load(room.inners + lane));
+  }
+  const int64_t pair = row * kHalfBlock + first / 2;
+  const UintVec grad = round(grads[0], grads[1]);
+  store(room.weights + pair, round(weights[0], weights[1]));
+  store(room.score_grads + pair, grad);
+  return grad;
+}
+
+// The same for kRowStep keys and the queries from `first` on.
+template <bool kAll>
+void differentiate(const Backward& room, const Sight& sight, float scale, int64_t key, int64_t row, int64_t first) {
+  for (const int64_t end = row + kRowStep; row < end; row += 2) {
+    for (int64_t lane = first; lane < kBlock; lane += 2 * kLanes) {
+      const UintVec one = differentiate_key<kAll>(room, sight, scale, key, row, lane);
+      const UintVec other = differentiate_key<kAll>(room, sight, scale, key, row + 1, lane);
+      Pair* pairs = room.score_grad_pairs + row / 2 * kBlock + lane;
+      store(pairs, zip_low(one, other));
+      store(pairs + kLanes, zip_high(one, other));
     }
   }
 }
@@ -93,20 +98,27 @@ void differentiate(const Backward& room, const Sight& sight, float scale, int64_
 void go_past(const Backward& room, const Queries& queries, const Sight& sight, const Attention& shape, int64_t key) {
   const int64_t depth = depth_of(shape), width = shape.width();
   const bool all = queries.see_all(key);
+  const Reach reach{key == queries.begin};
   for (int64_t row = 0; row < kBlock; row += kRowStep) {
+    const int64_t first = reach.first_query(row) / (2 * kLanes) * (2 * kLanes), count = kBlock - first;
     const PairFactor keys{room.keys + (key + row) * depth, depth, 1};
     const PairFactor values{room.values + (key + row) * depth, depth, 1};
-    product<false>(room.scores, kBlock, keys, room.queries, kBlock, kRowStep, kBlock, depth);
-    product<false>(room.weight_grads, kBlock, values, room.grads, kBlock, kRowStep, kBlock, depth);
-    if (all) differentiate<true>(room, sight, shape.scale, key, row);
-    else differentiate<false>(room, sight, shape.scale, key, row);
+    product<false>(room.scores + first, kBlock, keys, room.queries + first, kBlock, kRowStep, count, depth);
+    product<false>(room.weight_grads + first, kBlock, values, room.grads + first, kBlock, kRowStep, count, depth);
+    if (all) differentiate<true>(room, sight, shape.scale, key, row, first);
+    else differentiate<false>(room, sight, shape.scale, key, row, first);
   }
-  product<true>(room.value_grad + key * width, width, PairFactor{room.weights, kHalfBlock, 1}, room.grad_pairs, width,
-                kBlock, width, kHalfBlock);
-  product<true>(room.key_grad + key * width, width, PairFactor{room.score_grads, kHalfBlock, 1}, room.query_pairs,
-                width, kBlock, width, kHalfBlock);
-  product<true>(room.query_grad, width, PairFactor{room.score_grad_pairs, 1, kBlock}, room.key_pairs + key / 2 * width,
-                width, queries.rows, width, kHalfBlock);
+  for (int64_t row = 0; row < kBlock; row += kRowStep) {
+    const int64_t pair = reach.first_query(row) / 2, square = row * kHalfBlock + pair, to = (key + row) * width;
+    product<true>(room.value_grad + to, width, PairFactor{room.weights + square, kHalfBlock, 1},
+                  room.grad_pairs + pair * width, width, kRowStep, width, kHalfBlock - pair);
+    product<true>(room.key_grad + to, width, PairFactor{room.score_grads + square, kHalfBlock, 1},
+                  room.query_pairs + pair * width, width, kRowStep, width, kHalfBlock - pair);
+  }
+  for (int64_t row = 0; row < queries.rows; row += kRowStep) {
+    product<true>(room.query_grad + row * width, width, PairFactor{room.score_grad_pairs + row, 1, kBlock},
+                  room.key_pairs + key / 2 * width, width, kRowStep, width, reach.num_keys(row + kRowStep) / 2);
+  }
 }
 
 }  // namespace

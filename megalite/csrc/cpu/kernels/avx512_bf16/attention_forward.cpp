@@ -6,7 +6,6 @@ namespace megalite::MEGALITE_ISA {
 namespace {
 
 constexpr float kLow = -1e30f;  // less than any score, yet finite, so that differences are numbers
-constexpr int kVecs = kBlock / kLanes;
 
 struct Forward {
   Pair* keys;                       // [padded, depth]
@@ -39,46 +38,32 @@ struct Forward {
   }
 };
 
-// Raises the tops by the scores of a block of keys, and scales the sums of weights down to them.
+// Turns the scores of kLanes queries and `num_keys` keys into weights, and brings their sums to the new tops.
 template <bool kAll>
-void raise_tops(const Forward& room, const Sight& sight, int64_t key, float scale) {
-  Vec tops[kVecs];
-  for (int j = 0; j < kVecs; ++j) tops[j] = load(room.tops + j * kLanes);
-  for (int64_t row = 0; row < kBlock; ++row) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kVecs; ++j) {
-      Vec score = load(room.scores + row * kBlock + j * kLanes);
-      if (!kAll) score = select(sight.of(j * kLanes, key + row), score, splat(kLow));
-      tops[j] = max(tops[j], score);
+void absorb(const Forward& room, const Sight& sight, float scale, int64_t key, int64_t lane, int64_t num_keys) {
+  const float* scores = room.scores + lane;
+  const Vec old = load(room.tops + lane);
+  Vec tops[2] = {old, old}, totals[2] = {};
+  for (int64_t row = 0; row < num_keys; row += 2) {
+    for (int i = 0; i < 2; ++i) {
+      Vec score = load(scores + (row + i) * kBlock);
+      if (!kAll) score = select(sight.of(lane, key + row + i), score, splat(kLow));
+      tops[i] = max(tops[i], score);
     }
   }
-  for (int j = 0; j < kVecs; ++j) {
-    const int64_t lane = j * kLanes;
-    const Vec factor = exp2((load(room.tops + lane) - tops[j]) * scale);
-    store(room.factors + lane, factor);
-    store(room.totals + lane, load(room.totals + lane) * factor);
-    store(room.tops + lane, tops[j]);
-  }
-}
-
-// The weights of a block of keys.
-template <bool kAll>
-void weigh(const Forward& room, const Sight& sight, int64_t key, float scale) {
-  for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
-    const Vec top = load(room.tops + lane) * scale;
-    Vec totals[2] = {};
-    for (int64_t row = 0; row < kBlock; row += 2) {
-      Vec weights[2];
-#pragma GCC unroll 2
-      for (int i = 0; i < 2; ++i) {
-        weights[i] = exp2(load(room.scores + (row + i) * kBlock + lane) * scale - top);
-        if (!kAll) weights[i] = select(sight.of(lane, key + row + i), weights[i], Vec{});
-        totals[i] += weights[i];
-      }
-      store(room.weights + row / 2 * kBlock + lane, round_pairs(weights[0], weights[1]));
+  const Vec top = max(tops[0], tops[1]), factor = exp2((old - top) * scale);
+  for (int64_t row = 0; row < num_keys; row += 2) {
+    Vec weights[2];
+    for (int i = 0; i < 2; ++i) {
+      weights[i] = exp2(load(scores + (row + i) * kBlock) * scale - top * scale);
+      if (!kAll) weights[i] = select(sight.of(lane, key + row + i), weights[i], Vec{});
+      totals[i] += weights[i];
     }
-    store(room.totals + lane, load(room.totals + lane) + totals[0] + totals[1]);
+    store(room.weights + row / 2 * kBlock + lane, round_pairs(weights[0], weights[1]));
   }
+  store(room.tops + lane, top);
+  store(room.factors + lane, factor);
+  store(room.totals + lane, load(room.totals + lane) * factor + (totals[0] + totals[1]));
 }
 
 void scale_down(const Forward& room, int64_t rows, int64_t width) {
@@ -93,18 +78,23 @@ void scale_down(const Forward& room, int64_t rows, int64_t width) {
 void go_past(const Forward& room, const Queries& queries, const Sight& sight, const Attention& shape, int64_t key) {
   const int64_t depth = depth_of(shape), width = shape.width();
   const float scale = shape.scale * kLog2E;
-  product<false>(room.scores, kBlock, PairFactor{room.keys + key * depth, depth, 1}, room.queries, kBlock, kBlock,
-                 kBlock, depth);
-  if (queries.see_all(key)) {
-    raise_tops<true>(room, sight, key, scale);
-    weigh<true>(room, sight, key, scale);
-  } else {
-    raise_tops<false>(room, sight, key, scale);
-    weigh<false>(room, sight, key, scale);
+  const Reach reach{key == queries.begin};
+  for (int64_t row = 0; row < kBlock; row += kRowStep) {
+    const int64_t first = reach.first_query(row) / kLanes * kLanes;
+    product<false>(room.scores + row * kBlock + first, kBlock, PairFactor{room.keys + (key + row) * depth, depth, 1},
+                   room.queries + first, kBlock, kRowStep, kBlock - first, depth);
+  }
+  const bool all = queries.see_all(key);
+  for (int64_t lane = 0; lane < kBlock; lane += kLanes) {
+    const int64_t num_keys = reach.num_keys(lane + kLanes);
+    if (all) absorb<true>(room, sight, scale, key, lane, num_keys);
+    else absorb<false>(room, sight, scale, key, lane, num_keys);
   }
   scale_down(room, queries.rows, width);
-  product<true>(room.weighted, width, PairFactor{room.weights, 1, kBlock}, room.values + key / 2 * width, width,
-                queries.rows, width, kHalfBlock);
+  for (int64_t row = 0; row < queries.rows; row += kRowStep) {
+    product<true>(room.weighted + row * width, width, PairFactor{room.weights + row, 1, kBlock},
+                  room.values + key / 2 * width, width, kRowStep, width, reach.num_keys(row + kRowStep) / 2);
+  }
 }
 
 void finish(const Forward& room, const Queries& queries, const Attention& shape, Rows<Bfloat16> y, Softmax* softmax) {
