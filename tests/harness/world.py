@@ -64,6 +64,7 @@ def _worker(fn: Callable, rank: int, world_size: int, args: tuple, store: str, w
                 world_size=world_size,
                 timeout=timedelta(seconds=timeout),
             )
+            dist.barrier()  # a rank that has nothing to do must not leave while others are still connecting to it
         outcome = (True, fn(rank, world_size, *args))
         if dist.is_initialized():
             dist.destroy_process_group()
