@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Sequence
@@ -164,6 +166,21 @@ def trained(num_processes: int, argv: Sequence[str], timeout: float = 120) -> No
 
 def _train(rank: int, world_size: int, argv: list[str]) -> int:
     return pretrain(argv)
+
+
+def printed(num_processes: int, argv: Sequence[str]) -> Finished:
+    """:func:`trained`, and what all ranks write to the screen."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        out, err = Path(directory, "out"), Path(directory, "err")
+        run_world(_train_into, num_processes, list(argv), out, err)
+        return Finished(0, out.read_text(), err.read_text(), time.monotonic() - started)
+
+
+def _train_into(rank: int, world_size: int, argv: list[str], out: Path, err: Path) -> int:
+    with open(out, "a", buffering=1) as out_file, open(err, "a", buffering=1) as err_file:
+        with redirect_stdout(out_file), redirect_stderr(err_file):
+            return pretrain(argv)
 
 
 def events(metrics_file: Path, kind: str = "train") -> list[dict[str, Any]]:

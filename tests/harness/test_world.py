@@ -32,5 +32,7 @@ def test_the_failing_rank_is_named_and_the_others_end():
 def test_a_world_that_hangs_or_dies_is_reported():
     with pytest.raises(WorkerFailed, match=r"ranks \[0, 1\] did not finish within 1 s"):
         run_world(lambda rank, world_size: time.sleep(60), 2, timeout=1)
+    with pytest.raises(WorkerFailed, match="rank 0 failed:(.|\n)*pickle"):
+        run_world(lambda rank, world_size: lambda: None, 1)
     with pytest.raises(WorkerFailed, match="rank 0 died without a word"):
         run_world(lambda rank, world_size: os._exit(3), 1)

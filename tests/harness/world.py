@@ -65,17 +65,19 @@ def _worker(fn: Callable, rank: int, world_size: int, args: tuple, store: str, w
                 timeout=timedelta(seconds=timeout),
             )
             dist.barrier()  # a rank that has nothing to do must not leave while others are still connecting to it
-        outcome = (True, fn(rank, world_size, *args))
+        outcome = pickle.dumps((True, fn(rank, world_size, *args)))
         if dist.is_initialized():
             dist.destroy_process_group()
         status = 0
     except BaseException:
-        outcome = (False, traceback.format_exc())
-    with os.fdopen(writer, "wb") as pipe:
-        pipe.write(pickle.dumps(outcome))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+        outcome = pickle.dumps((False, traceback.format_exc()))
+    try:
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(outcome)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)  # whatever happens, no second process may go on with the tests
 
 
 def _collect(pipes: dict[int, int], timeout: float) -> list[Any]:
