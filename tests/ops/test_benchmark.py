@@ -1,8 +1,9 @@
-"""benchmarks/ops.py: what it times as the same function is the same function."""
+"""benchmarks/ops.py and benchmarks/attention.py: what they time as the same function is the same function."""
 
 import pytest
 import torch
 
+from benchmarks import attention
 from benchmarks.ops import CASES, turn
 
 RANDOM = ("dropout_residual", "normal_fill")
@@ -36,3 +37,15 @@ def test_both_versions_compute_the_same(name):
 @pytest.mark.parametrize("version", ["megalite", "eager"])
 def test_every_case_has_its_turn(name, version):
     turn(name, torch.float32, version, 0, 1)()
+
+
+@pytest.mark.parametrize("version", attention.VERSIONS)
+def test_attention_has_its_turn(version):
+    attention.turn(attention.Shape(512, 64), torch.bfloat16, version, 0, 1)()
+
+
+def test_both_versions_of_attention_compute_the_same():
+    qkv = attention.Shape(512, 32).qkv(torch.float32)
+    ours, plain = (function(qkv) for function in attention.VERSIONS.values())
+    assert ours.shape == plain.shape == (512, 4, attention.WIDTH)
+    assert float((ours - plain).abs().max()) < 1e-5 * float(plain.abs().max())
