@@ -151,7 +151,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--prefixes", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--megatron-python", help="interpreter of an environment that holds megatron-core")
-    parser.add_argument("--directory", help="where corpora and caches are written for a while; default: a temporary one")
+    parser.add_argument(
+        "--directory", help="where corpora and caches are written for a while; default: a temporary one"
+    )
     parser.add_argument("--build", nargs=3, metavar=("PREFIX", "SAMPLES", "CACHE"), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.build:

@@ -29,7 +29,9 @@ from megalite.train.step import train_step
 HYPER = {"lr": 3e-4, "betas": (0.9, 0.95), "weight_decay": 0.1}
 
 
-def _step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, config: PlainConfig, rank: int) -> Callable[[], float]:
+def _step(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, config: PlainConfig, rank: int
+) -> Callable[[], float]:
     batch = random_batch(config, seed=rank)
 
     def step() -> float:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from megalite.train.memory import peak_rss_bytes
 
 Contestant = Callable[[int, int], Callable[[], Any]]
-"""Called in its own process with (rank, world size): prepares, and returns the function that is timed. Must be picklable."""
+"""Called in its own process with (rank, world size): prepares, and returns the function that is timed; picklable."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ def race(
 
 
 def ratio(results: Mapping[str, Result], name: str, anchor: str) -> tuple[float, float, float]:
-    """(lower quartile, median, upper quartile) of the anchor's time over ``name``'s, round by round: above 1 is faster."""
+    """(lower quartile, median, upper quartile) of the anchor's time over ``name``'s, by round: above 1 is faster."""
     ratios = [a / b for a, b in zip(results[anchor].seconds, results[name].seconds)]
     low, middle, high = statistics.quantiles(ratios, n=4)
     return low, middle, high
@@ -121,5 +121,7 @@ def table(results: Mapping[str, Result], anchor: str, unit: str, amount: float) 
     for name, result in results.items():
         low, middle, high = ratio(results, name, anchor)
         rate = amount / result.median
-        lines.append(f"| {name} | {rate:,.0f} | {middle:.2f} ({low:.2f}-{high:.2f}) | {result.peak_bytes / 2**20:,.0f} |")
+        lines.append(
+            f"| {name} | {rate:,.0f} | {middle:.2f} ({low:.2f}-{high:.2f}) | {result.peak_bytes / 2**20:,.0f} |"
+        )
     return "\n".join(lines)

@@ -1,8 +1,8 @@
 """How fast is preprocessing, beside the bare encoders and beside the usual recipes? And how much memory does it take?
 
 Corpus: the Python sources installed on this machine (the standard library, then site-packages), or ``--corpus FILE`` of
-JSON lines. Tokenizer: byte-level BPE of 8192 tokens trained on the first 8 MB of it. Contenders, with 1 and 2 workers, each
-in a process of its own, one after another within every round:
+JSON lines. Tokenizer: byte-level BPE of 8192 tokens trained on the first 8 MB of it. Contenders, with 1 and 2 workers,
+each in a process of its own, one after another within every round:
 
 - megalite: tools/preprocess_data.py, file to .bin/.idx, start of the workers included, with either backend;
 - bare tokenizers: encode_batch_fast on the texts in memory, that many threads, batches of 1 MB, results dropped;
@@ -16,8 +16,8 @@ in a process of its own, one after another within every round:
 
 gigatoken and reading are so fast that they get the corpus several times over (``--copies``), for start-up would hide
 the rate. Prints the median rate of each, what it costs in processor time (which other programs disturb less), and
-megalite's ratio to the others of its backend within the rounds (lowest, median, highest). ``--memory`` instead prints the
-peak memory of the largest process while the input grows.
+megalite's ratio to the others of its backend within the rounds (lowest, median, highest). ``--memory`` instead prints
+the peak memory of the largest process while the input grows.
 """
 
 import argparse
@@ -96,7 +96,8 @@ def compare(directory: Path, sizes: tuple[int, int], arguments: argparse.Namespa
             corpus = directory / ("large.jsonl" if name in FAST else "corpus.jsonl")
             times[name, workers].append(time_in_process(name, workers, corpus))
             progress(f"round {number + 1}: {name} {workers}: {times[name, workers][-1].seconds:.2f} s")
-    echo("| contender | workers | documents/s | MB/s | MB a processor second | megalite / it |\n|---|---|---|---|---|---|")
+    echo("| contender | workers | documents/s | MB/s | MB a processor second | megalite / it |")
+    echo("|---|---|---|---|---|---|")
     for (name, workers), own in times.items():
         num_documents, num_bytes = (size * (arguments.copies if name in FAST else 1) for size in sizes)
         seconds, processor = (statistics.median(column) for column in list(zip(*own))[:2])

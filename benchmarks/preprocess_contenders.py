@@ -1,4 +1,4 @@
-"""The contenders of benchmarks/preprocess.py: each function prepares, does its work once, and returns how long it took."""
+"""The contenders of benchmarks/preprocess.py: each prepares, does its work once, and returns how long it took."""
 
 import functools
 import json

@@ -52,7 +52,9 @@ class Case:
 
     def model(self, model: ModelConfig) -> ModelConfig:
         """The model with the attention core of this case."""
-        core = {"attention_backend": "fused", "attention_dropout": 0.0} if self.fused else {"attention_backend": "unfused"}
+        core = (
+            {"attention_backend": "fused", "attention_dropout": 0.0} if self.fused else {"attention_backend": "unfused"}
+        )
         return ModelConfig(**{**vars(model), **core})
 
 
@@ -79,8 +81,8 @@ def formula(model: ModelConfig, layout: Layout, case: Case, ours: bool = False) 
     """Bytes kept by a layer on average, over s b h: Table 2 of the paper, with the sharded input where it is sharded.
 
     Attention without its scores keeps what selective recomputation keeps. ``ours``: less the outputs of the two norms
-    (4), that of the activation (8) and all dropout masks (2, and a fifth of the scores' term), which are always computed
-    again.
+    (4), that of the activation (8) and all dropout masks (2, and a fifth of the scores' term), which are always
+    computed again.
     """
     tp, scores = layout.tp, 5 * model.num_attention_heads * model.seq_length / model.hidden_size
     if case.fused or case.plan.granularity == "selective":
@@ -130,7 +132,9 @@ def _settled(memory: LiveMemory) -> int:
     return min(readings)
 
 
-def counter(model: ModelConfig, layout: Layout, cases: Sequence[Case], rank: int, world_size: int) -> Callable[[], list]:
+def counter(
+    model: ModelConfig, layout: Layout, cases: Sequence[Case], rank: int, world_size: int
+) -> Callable[[], list]:
     """What a process of the layout runs: all cases, one after another."""
     tp = ParallelContext(Mesh(tp=world_size), rank, torch.device("cpu")).group("tp")
     ctx = LayerContext(tp=tp, sequence_parallel=layout.sequence_parallel, dtype=torch.bfloat16)
@@ -140,13 +144,27 @@ def counter(model: ModelConfig, layout: Layout, cases: Sequence[Case], rank: int
 def table(model: ModelConfig, counted: dict[Layout, list[Memory]]) -> str:
     """Rows of kept bytes per layer over s b h, by formula and as counted, and the peak of the whole stack."""
     unit = model.seq_length * MICRO_BATCH * model.hidden_size
-    head = ("layout", "recomputation", "kept / (s b h) per layer: formula", "ours", "counted", "counted / formula", "peak, MiB")
+    head = (
+        "layout",
+        "recomputation",
+        "kept / (s b h) per layer: formula",
+        "ours",
+        "counted",
+        "counted / formula",
+        "peak, MiB",
+    )
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for layout, memories in counted.items():
         for case, memory in zip(CASES, memories):
             expected, kept = formula(model, layout, case), memory.kept / (unit * model.num_layers)
             ours = formula(model, layout, case, ours=True)
-            cells = (f"{expected:.1f}", f"{ours:.1f}", f"{kept:.1f}", f"{kept / expected:.2f}", f"{memory.peak / 2**20:.1f}")
+            cells = (
+                f"{expected:.1f}",
+                f"{ours:.1f}",
+                f"{kept:.1f}",
+                f"{kept / expected:.2f}",
+                f"{memory.peak / 2**20:.1f}",
+            )
             lines.append("| " + " | ".join((str(layout), case.name, *cells)) + " |")
     return "\n".join(lines)
 

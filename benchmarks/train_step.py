@@ -112,7 +112,9 @@ def main() -> None:
     contestants["megalite"] = functools.partial(ours, config, args.bf16)
     results = race(contestants, args.rounds, threads=args.threads)
     precision = "bf16" if args.bf16 else "fp32"
-    echo(f"{args.style}, {precision}, {args.layers} x {config.hidden_size}, {args.threads} threads, {args.rounds} rounds")
+    echo(
+        f"{args.style}, {precision}, {args.layers} x {config.hidden_size}, {args.threads} threads, {args.rounds} rounds"
+    )
     echo(table(results, "PyTorch eager", "tokens", MICRO_BATCH * config.seq_length))
     progress("last losses: " + ", ".join(f"{name} {result.last_value:.4f}" for name, result in results.items()))
 

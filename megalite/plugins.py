@@ -21,5 +21,7 @@ def load(package: str, name: str, flag: str) -> ModuleType:
     names = available(package)
     module = name.replace("-", "_")
     if module not in names:
-        raise ConfigError(f"{flag} must name a file of {package.replace('.', '/')}/; given {name!r}; choose from: {', '.join(names)}.")
+        raise ConfigError(
+            f"{flag} must name a file of {package.replace('.', '/')}/; given {name!r}; choose from: {', '.join(names)}."
+        )
     return importlib.import_module(f"{package}.{module}")

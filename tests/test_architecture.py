@@ -26,6 +26,8 @@ TORCH_FREE = {"config", "topology", "schedule", "state"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE, MAX_FUNCTION, MAX_PARAMETERS = 400, 80, 8
+MAX_LINE = 120
+OURS = ("megalite", "tests", "tools", "examples", "benchmarks")
 
 
 def _unit(path: Path) -> str:
@@ -67,7 +69,9 @@ def test_imports_go_down_or_stay_at_home(source):
         parts = name.split(".")
         if parts[0] != "megalite" or len(parts) < 2 or parts[1] not in LAYER_OF or parts[1] == own:
             continue
-        assert LAYER_OF[parts[1]] < LAYER_OF[own], f"line {node.lineno}: {own} (L{LAYER_OF[own]}) imports {name} (L{LAYER_OF[parts[1]]})"
+        assert LAYER_OF[parts[1]] < LAYER_OF[own], (
+            f"line {node.lineno}: {own} (L{LAYER_OF[own]}) imports {name} (L{LAYER_OF[parts[1]]})"
+        )
 
 
 def test_descriptions_and_plans_do_not_import_torch(source):
@@ -107,3 +111,15 @@ def test_asserts_carry_a_sentence(source):
     for node in ast.walk(_tree(source)):
         if isinstance(node, ast.Assert):
             assert node.msg is not None, f"line {node.lineno}: a bare assert"
+
+
+@pytest.mark.parametrize("directory", OURS)
+def test_lines_fit_the_page(directory):
+    paths = [*(ROOT / directory).rglob("*.py"), *ROOT.glob("*.py")]
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}: {len(line)} characters"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > MAX_LINE
+    ]
+    assert paths and not lines, "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Show statistics and documents of a corpus (.bin/.idx), and check its files. See ``--help`` and docs/preprocessing.md."""
+"""Show statistics and documents of a corpus (.bin/.idx), and check it. See ``--help`` and docs/preprocessing.md."""
 
 from megalite.data.inspect import main
 from megalite.log import run_main

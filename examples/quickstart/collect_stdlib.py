@@ -1,8 +1,8 @@
 """Collect a corpus that every machine has: the source code of this Python interpreter's own standard library.
 
-Writes JSON lines {"text": ..., "path": ...}, one file a line, to a training file and a held-out file. Tests and installed
-packages are left out. The order is that of a hash of each path: a corpus cut off by --max-megabytes is then a fair
-sample of the library, and so is the held-out part.
+Writes JSON lines {"text": ..., "path": ...}, one file a line, to a training file and a held-out file. Tests and
+installed packages are left out. The order is that of a hash of each path: a corpus cut off by --max-megabytes is then a
+fair sample of the library, and so is the held-out part.
 """
 
 import argparse
@@ -61,8 +61,12 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--train", type=Path, required=True, help="JSON lines to train on")
     parser.add_argument("--heldout", type=Path, required=True, help="JSON lines never trained on")
-    parser.add_argument("--heldout-every", type=int, default=20, help="every how many files one is held out (default 20)")
-    parser.add_argument("--max-megabytes", type=float, default=float("inf"), help="text at which to stop (default: none)")
+    parser.add_argument(
+        "--heldout-every", type=int, default=20, help="every how many files one is held out (default 20)"
+    )
+    parser.add_argument(
+        "--max-megabytes", type=float, default=float("inf"), help="text at which to stop (default: none)"
+    )
     parser.add_argument("--root", type=Path, default=Path(sysconfig.get_path("stdlib")), help="where the library lies")
     return parser.parse_args()
 
@@ -72,8 +76,8 @@ def main() -> None:
     chosen = sample(arguments.root, arguments.max_megabytes * 1e6)
     if len(chosen) < arguments.heldout_every:
         raise DataError(
-            f"--root must hold the source of a Python library, at least {arguments.heldout_every} files (--heldout-every); "
-            f"{arguments.root} gave {len(chosen)}."
+            f"--root must hold the source of a Python library, at least {arguments.heldout_every} files "
+            f"(--heldout-every); {arguments.root} gave {len(chosen)}."
         )
     write(arguments.train, [document for number, document in enumerate(chosen, 1) if number % arguments.heldout_every])
     write(arguments.heldout, chosen[arguments.heldout_every - 1 :: arguments.heldout_every])

@@ -56,5 +56,5 @@ class CheckpointConfig:
     """Take the model's fields from the checkpoint's configuration, except those given on the command line or in the
     --config file."""
     allow_data_change: bool = False
-    """Resume although the training data, its order or its blend are not those of the checkpoint: each corpus goes on from
-    its own count of consumed samples, and new ones begin. (Not a flag of Megatron-LM.)"""
+    """Resume although the training data, its order or its blend are not those of the checkpoint: each corpus goes on
+    from its own count of consumed samples, and new ones begin. (Not a flag of Megatron-LM.)"""

@@ -21,8 +21,8 @@ class DataConfig:
     data_args_path: str | None = None
     """Text file that holds what would follow --data-path."""
     per_split_data_args_path: str | None = None
-    """JSON file: an object with the keys train, valid and test, each what would follow --train-data-path and so on, as a
-    text or a list."""
+    """JSON file: an object with the keys train, valid and test, each what would follow --train-data-path and so on, as
+    a text or a list."""
     multiple_validation_sets: bool = False
     """Evaluate on each validation corpus by itself and report each by its name."""
     validation_set_names: tuple[str, ...] = ()
@@ -32,18 +32,19 @@ class DataConfig:
     data_cache_path: str | None = None
     """Directory for index caches; may be local to each node. Default: cache/ beside each .bin/.idx pair."""
     num_dataset_builder_threads: int = 4
-    """Threads that open corpora and build index caches; each holds the indices that it builds in memory. Never changes the
-    samples. (1 in Megatron-LM.)"""
+    """Threads that open corpora and build index caches; each holds the indices that it builds in memory. Never changes
+    the samples. (1 in Megatron-LM.)"""
     mid_level_dataset_surplus: float = 0.005
-    """Share of samples by which each corpus of a blend is built longer than its part of the run. It decides the number of
-    epochs that are shuffled together, hence the order."""
+    """Share of samples by which each corpus of a blend is built longer than its part of the run. It decides the number
+    of epochs that are shuffled together, hence the order."""
     num_workers: int = 2
     """Threads that read samples ahead; 0: read when needed. Never changes the samples."""
     tokenizer_type: str | None = None
-    """A file of megalite/data/tokenizers/. HuggingFaceTokenizer, SentencePieceTokenizer (also GPTSentencePieceTokenizer,
-    Llama2Tokenizer), TikTokenizer: a file (--tokenizer-model). GPT2BPETokenizer: --vocab-file and --merge-file.
-    BertWordPieceLowerCase, BertWordPieceCase: --vocab-file. NullTokenizer: the tokens are integers (--vocab-size). Default:
-    HuggingFaceTokenizer or GPT2BPETokenizer where their files are given, else what is recorded beside the data."""
+    """A file of megalite/data/tokenizers/. HuggingFaceTokenizer, SentencePieceTokenizer (also
+    GPTSentencePieceTokenizer, Llama2Tokenizer), TikTokenizer: a file (--tokenizer-model). GPT2BPETokenizer:
+    --vocab-file and --merge-file. BertWordPieceLowerCase, BertWordPieceCase: --vocab-file. NullTokenizer: the tokens
+    are integers (--vocab-size). Default: HuggingFaceTokenizer or GPT2BPETokenizer where their files are given, else
+    what is recorded beside the data."""
     tokenizer_model: str | None = None
     """A tokenizer.json or the directory that holds it; a SentencePiece .model; a tiktoken file (.tiktoken or .json)."""
     vocab_file: str | None = None
@@ -56,8 +57,8 @@ class DataConfig:
     vocab_extra_ids: int = 0
     """Sentinel tokens (<extra_id_0> and so on) to add after a BERT or SentencePiece vocabulary."""
     tiktoken_pattern: str | None = None
-    """How a TikTokenizer splits text: v1 or v2 (of a .json without a pattern; default: v2), or the encoding that a .tiktoken
-    file holds (default: by the file's name)."""
+    """How a TikTokenizer splits text: v1 or v2 (of a .json without a pattern; default: v2), or the encoding that a
+    .tiktoken file holds (default: by the file's name)."""
     tiktoken_num_special_tokens: int = 1000
     """Ids that a TikTokenizer's .json sets aside in front of its vocabulary."""
     reset_position_ids: bool = False
@@ -67,7 +68,7 @@ class DataConfig:
     eod_mask_loss: bool = False
     """End-of-document tokens take no part in the loss."""
     fim_data: bool = False
-    """Rearrange documents for filling in the middle. Needs the flags of a tokenizer that has the three --fim-*-token."""
+    """Rearrange documents for filling in the middle. Needs a tokenizer that has the three --fim-*-token."""
     fim_rate: float = 0.5
     """Probability that a piece of a document within a sample is rearranged."""
     fim_spm_rate: float = 0.5

@@ -55,8 +55,8 @@ class TrainingConfig:
     hysteresis: int = 2
     """Overflows that are tolerated before the dynamic loss scale is halved."""
     check_for_nan_in_loss_and_grad: bool = True
-    """End the job when the loss or the gradient norm is not finite. Off, and always under a dynamic loss scale: such steps
-    are skipped and counted."""
+    """End the job when the loss or the gradient norm is not finite. Off, and always under a dynamic loss scale: such
+    steps are skipped and counted."""
     recompute_granularity: Literal["full", "selective"] | None = None
     """Drop activations in the forward pass and compute them again in the backward pass: of whole layers (full), or of
     the attention core only (selective)."""
@@ -76,8 +76,8 @@ class TrainingConfig:
     rope_fusion: bool = True
     """Use the kernel of rotary positions where there is one."""
     gradient_accumulation_fusion: bool = True
-    """Let the product of a weight gradient add to the main gradient, where types allow it, instead of making a tensor of
-    its own first."""
+    """Let the product of a weight gradient add to the main gradient, where types allow it, instead of making a tensor
+    of its own first."""
     cross_entropy_loss_fusion: bool = True
     """Use the kernels of the cross-entropy where there are any. (Off by default in Megatron-LM.) The logits never exist
     as a whole, with them or without."""

@@ -69,7 +69,9 @@ class BlendedDataset:
         self.datasets = list(datasets)
         self._size = size
         shares = normalized(weights)
-        self._index = cache.get("blend", {"kind": "blend", "weights": shares, "size": size}, lambda: _build(shares, size))
+        self._index = cache.get(
+            "blend", {"kind": "blend", "weights": shares, "size": size}, lambda: _build(shares, size)
+        )
         self.fingerprint = digest([shares, [dataset.fingerprint for dataset in datasets]])
 
     def __len__(self) -> int:

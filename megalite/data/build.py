@@ -18,7 +18,7 @@ from megalite.plugins import load
 
 
 class HeldOut(NamedTuple):
-    """A validation or test set: its samples, of which the first ``num_samples`` are read, and the corpora they are of."""
+    """A validation or test set: its samples, of which the first ``num_samples`` are read, and their corpora."""
 
     dataset: Dataset
     num_samples: int
@@ -26,7 +26,7 @@ class HeldOut(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Samples that a run reads: of training up to its end, of each validation set (None: all it has), of the test set."""
+    """Samples that a run reads: of training up to its end, of each validation set (None: all), of the test set."""
 
     train: int
     valid: int | None = 0
@@ -43,7 +43,7 @@ class Datasets(NamedTuple):
     held_out: dict[str, HeldOut]
 
     def prepare(self, num_threads: int = 1) -> None:
-        """Compute all indices that are not cached yet. Every process calls it; one of each file system does the work."""
+        """Compute all indices that are not cached yet. Every process calls it; one a file system does the work."""
         datasets = [] if self.train is None else [self.train]
         datasets += [held_out.dataset for held_out in self.held_out.values()]
         tasks = [task for dataset in datasets for task in dataset.preparations()]
@@ -67,8 +67,8 @@ def build_datasets(request: Request, wanted: Wanted, history: History | None = N
     sources = find_sources(request.data)
     if wanted.train and sources.train is None:
         raise ConfigError(
-            "there must be corpora to train on beside those to evaluate on; given none: add --train-data-path, or a list "
-            "for train in the file of --per-split-data-args-path."
+            "there must be corpora to train on beside those to evaluate on; given none: add --train-data-path, or a "
+            "list for train in the file of --per-split-data-args-path."
         )
     asked = _held_out_sets(request, sources, wanted)
     read = [sources.train] * bool(wanted.train) + [blend for _, blend, _ in asked.values()]

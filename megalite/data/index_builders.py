@@ -81,8 +81,8 @@ def _blend_numpy(weights: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray
 
 
 def shuffle(array: np.ndarray, random: np.random.RandomState) -> None:
-    """``random.shuffle(array)`` of a contiguous array of integers of 4 or 8 bytes: the same order, and ``random`` in the
-    same state afterwards."""
+    """``random.shuffle(array)`` of a contiguous array of integers of 4 or 8 bytes: the same order, and ``random`` in
+    the same state afterwards."""
     module = native()
     if module is None or len(array) > _MAX_NATIVE_SHUFFLE:
         random.shuffle(array)

@@ -2,8 +2,9 @@
 
 Nothing that looks like a corpus exists before :meth:`IndexedDatasetBuilder.finalize`: tokens go to
 ``PREFIX.bin.partial``, which also serves as the lock against a second writer, and gets its name at the very end; the
-index grows in ``PREFIX.lengths.partial``, ``PREFIX.documents.partial`` and, of multimodal corpora, ``PREFIX.modes.partial``.
-An interrupted run leaves the partial files, which the next one overwrites, or continues from a :class:`Mark`.
+index grows in ``PREFIX.lengths.partial``, ``PREFIX.documents.partial`` and, of multimodal corpora,
+``PREFIX.modes.partial``. An interrupted run leaves the partial files, which the next one overwrites, or continues from
+a :class:`Mark`.
 """
 
 import dataclasses

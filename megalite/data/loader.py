@@ -21,9 +21,9 @@ class BatchLoader:
     """Turns sample numbers into micro-batches, and holds no other state: the caller says which samples come when.
 
     A micro-batch has those fields of the samples that are asked for, each ``[b, ...]``, and ``sample_ids``, int64
-    ``[b]``: the samples' numbers. Samples from ``num_samples`` on are padding without loss, so that every micro-batch is
-    full whatever the number of samples. With ``fields`` empty nothing is read. ``num_workers`` threads read ahead; with
-    0, reading happens when a batch is asked for. Neither shows in the batches.
+    ``[b]``: the samples' numbers. Samples from ``num_samples`` on are padding without loss, so that every micro-batch
+    is full whatever the number of samples. With ``fields`` empty nothing is read. ``num_workers`` threads read ahead;
+    with 0, reading happens when a batch is asked for. Neither shows in the batches.
     """
 
     def __init__(

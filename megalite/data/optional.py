@@ -7,7 +7,7 @@ from megalite.errors import MegaliteError
 
 
 def require_package(name: str, purpose: str, error: type[MegaliteError]) -> ModuleType:
-    """The module ``name`` of an optional dependency, which ``purpose`` needs; raises ``error`` if it is not installed."""
+    """The module ``name`` of an optional package, which ``purpose`` needs; raises ``error`` where it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError:

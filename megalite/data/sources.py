@@ -23,9 +23,9 @@ def find_sources(data: DataConfig) -> Sources:
     """The corpora that the flags name.
 
     --data-args-path: a text file with what would follow --data-path, separated by white space.
-    --per-split-data-args-path: a JSON object with the keys train, valid and test, each such a text or a list. Both as in
-    Megatron-LM. Raises
-    :class:`ConfigError` unless corpora are named in exactly one way, and for files that are missing or of another form.
+    --per-split-data-args-path: a JSON object with the keys train, valid and test, each such a text or a list. Both as
+    in Megatron-LM. Raises :class:`ConfigError` unless corpora are named in exactly one way, and for files that are
+    missing or of another form.
     """
     if not names_one_way(data):
         given = " and ".join([*_given_ways(data), *(["split"] if data.split else [])]) or "none of them"
@@ -68,8 +68,8 @@ def _per_split_file(path: str) -> list[Blend | None]:
     if not isinstance(content, dict) or not content or not set(content) <= set(SPLITS):
         given = list(content) if isinstance(content, dict) else type(content).__name__
         raise ConfigError(
-            f"--per-split-data-args-path {path} must be a JSON object with the keys {', '.join(SPLITS)}; given {given}: "
-            "correct the file."
+            f"--per-split-data-args-path {path} must be a JSON object with the keys {', '.join(SPLITS)}; given "
+            f"{given}: correct the file."
         )
     return [_entry(content.get(split), f"{split} of {path}") for split in SPLITS]
 
@@ -115,7 +115,7 @@ def validation_sets(data: DataConfig, sources: Sources) -> dict[str, Blend]:
     names = data.validation_set_names or [os.path.basename(prefix) for prefix in blend.prefixes]
     if len(names) != len(blend.prefixes) or len(set(names)) != len(names):
         raise ConfigError(
-            f"validation_set_names must be {len(blend.prefixes)} different names, one for each validation corpus; given "
-            f"{' '.join(names)}: name them."
+            f"validation_set_names must be {len(blend.prefixes)} different names, one for each validation corpus; "
+            f"given {' '.join(names)}: name them."
         )
     return {f"validation {name}": Blend((prefix,), None) for name, prefix in zip(names, blend.prefixes)}

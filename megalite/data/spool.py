@@ -19,8 +19,8 @@ def cut_to(file: BinaryIO, size: int, path: str) -> BinaryIO:
     if actual < size:
         file.close()
         raise DataError(
-            f"{path} must hold at least the {size} bytes that an interrupted run has recorded; it holds {actual}: remove the "
-            "record of that run, *.resume.json, to start anew."
+            f"{path} must hold at least the {size} bytes that an interrupted run has recorded; it holds {actual}: "
+            "remove the record of that run, *.resume.json, to start anew."
         )
     file.truncate(size)
     file.seek(size)

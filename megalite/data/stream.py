@@ -17,7 +17,7 @@ from megalite.data.dataset import Dataset, Part, Request, Sample, digest
 class Reading:
     """How far a corpus has been read: the first ``consumed`` samples of its orders, one after another.
 
-    An order is known by the number of samples that were asked for (None: one epoch), which decides the number of epochs.
+    An order is known by the number of samples that were asked for (None: one epoch), which decides that of epochs.
     """
 
     name: str

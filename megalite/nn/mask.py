@@ -4,7 +4,7 @@ import torch
 
 
 class DocumentStarts:
-    """Where documents begin in the micro-batch at hand, found once for all layers of a rank that ask one after the other."""
+    """Where documents begin in the micro-batch at hand, found once for all layers of a rank."""
 
     def __init__(self) -> None:
         self._ids: torch.Tensor | None = None

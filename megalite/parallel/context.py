@@ -22,7 +22,9 @@ class ParallelContext:
     """
 
     def __init__(self, mesh: Mesh, rank: int, device: torch.device, timeout: datetime.timedelta | None = None):
-        assert mesh.world_size == 1 or dist.is_initialized(), "a mesh of several ranks needs an initialised process group"
+        assert mesh.world_size == 1 or dist.is_initialized(), (
+            "a mesh of several ranks needs an initialised process group"
+        )
         self.mesh, self.rank, self.device = mesh, rank, device
         self._timeout = timeout
         self.coords = mesh.coords(rank)
@@ -61,7 +63,8 @@ class ParallelContext:
     def subgroup(self, name: str, ranks: Sequence[int] | None) -> Group | None:
         """One more group, of ``ranks``, in which this rank is; None joins none, and returns None.
 
-        A collective of the world: every rank makes the same number of calls, and in each the ranks' groups are disjoint.
+        A collective of the world: every rank makes the same number of calls, and in each the ranks' groups are
+        disjoint.
         """
         if self.mesh.world_size == 1:
             return None
@@ -106,4 +109,6 @@ def _join(backend: str, device: torch.device, timeout: datetime.timedelta) -> No
     if os.environ.get("LOCAL_WORLD_SIZE") == str(world_size):
         store = dist.PrefixStore(f"attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     device_id = device if device.type == "cuda" else None
-    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size, device_id=device_id)
+    dist.init_process_group(
+        backend, timeout=timeout, store=store, rank=rank, world_size=world_size, device_id=device_id
+    )

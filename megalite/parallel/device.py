@@ -12,7 +12,9 @@ def choose_backend(name: str) -> str:
     if name == "auto":
         return "nccl" if torch.cuda.is_available() else "gloo"
     if name == "nccl" and not torch.cuda.is_available():
-        raise ConfigError("distributed_backend nccl needs a CUDA device and none was found: use --distributed-backend gloo.")
+        raise ConfigError(
+            "distributed_backend nccl needs a CUDA device and none was found: use --distributed-backend gloo."
+        )
     return name
 
 
@@ -23,7 +25,8 @@ def choose_device(backend: str) -> torch.device:
     local_rank, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if local_rank >= count:
         raise ConfigError(
-            f"nccl needs one GPU per process; local rank {local_rank} was started on a node with {count}: lower --nproc-per-node to {count}."
+            f"nccl needs one GPU per process; local rank {local_rank} was started on a node with {count}: lower "
+            f"--nproc-per-node to {count}."
         )
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)

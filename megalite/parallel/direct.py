@@ -1,7 +1,7 @@
 """Reduce-scatter and all-gather on the CPU by messages from each rank to each other, straight from and to their places.
 
-gloo's own reduce-scatter is an all-reduce of a copy, of which each rank throws all but its part away, and its all-gather
-goes through a second buffer of the whole size. Direct messages send what must be sent and no more.
+gloo's own reduce-scatter is an all-reduce of a copy, of which each rank throws all but its part away, and its
+all-gather goes through a second buffer of the whole size. Direct messages send what must be sent and no more.
 
 Each message is matched with its receive by their order alone, so all ranks of a group start their exchanges in the same
 order, as they must with any collective.
@@ -29,7 +29,7 @@ class Exchange:
 
 
 def start_reduce_scatter(part: torch.Tensor, tensor: torch.Tensor, group: Group) -> Exchange:
-    """Begin to sum the ``group.rank``-th part of every rank's ``tensor`` into ``part``, which may be that part itself."""
+    """Begin to sum the ``group.rank``-th part of every rank's ``tensor`` into ``part``, which may be that part."""
     parts = _parts(tensor, part, group)
     if part.data_ptr() != parts[group.rank].data_ptr():
         part.copy_(parts[group.rank])

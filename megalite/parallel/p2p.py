@@ -46,7 +46,7 @@ class Receive(Protocol):
 
 
 class Transport(Protocol):
-    """What the executor needs to exchange tensors; messages of a channel arrive in the order in which they were sent."""
+    """What the executor needs to exchange tensors; messages of a channel arrive in the order they were sent in."""
 
     def send(self, channel: Channel, tensors: Tensors) -> None:
         """Begin to send; the tensors must not be changed any more."""

@@ -32,7 +32,9 @@ class Executor:
     ``carry`` declares the tensors that stages exchange; gradients flow back for those of floating dtype.
     """
 
-    def __init__(self, stages: dict[int, Stage], pp_rank: int, transport: Transport | None, carry: dict[str, TensorSpec]):
+    def __init__(
+        self, stages: dict[int, Stage], pp_rank: int, transport: Transport | None, carry: dict[str, TensorSpec]
+    ):
         self._stages, self._pp_rank, self._transport = stages, pp_rank, transport
         self._carry = carry
         self._grads = {name: spec for name, spec in carry.items() if spec.dtype.is_floating_point}
@@ -53,7 +55,9 @@ class Executor:
         Returns, for each micro-batch, what the last stage returned (``loss_sum`` and ``num_tokens``, detached), or an
         empty list on ranks that do not own it. Gradients are those of the sum of ``loss_sum`` times ``loss_scale``.
         """
-        assert len(batches) == schedule.num_microbatches, f"{len(batches)} batches for {schedule.num_microbatches} micro-batches"
+        assert len(batches) == schedule.num_microbatches, (
+            f"{len(batches)} batches for {schedule.num_microbatches} micro-batches"
+        )
         self._pp, self._last = schedule.pp, schedule.num_stages - 1
         self._batches, self._loss_scale = batches, loss_scale
         self._results: dict[int, Tensors] = {}

@@ -1,4 +1,4 @@
-"""Stage: one virtual stage of the pipeline, a run of consecutive units of the model. Only owned units are ever built."""
+"""Stage: one virtual stage of the pipeline, consecutive units of the model. Only owned units are ever built."""
 
 from typing import Callable, Sequence
 

@@ -48,7 +48,9 @@ def flat_range_to_boxes(extent: Sequence[int], start: int, stop: int) -> list[tu
     the elements of each box are contiguous there. So a flat slice of a parameter can be stored and found again by its
     place in the global tensor without any communication.
     """
-    assert 0 <= start <= stop <= math.prod(extent), f"range [{start}, {stop}) is outside a tensor of shape {tuple(extent)}"
+    assert 0 <= start <= stop <= math.prod(extent), (
+        f"range [{start}, {stop}) is outside a tensor of shape {tuple(extent)}"
+    )
     return [(box, box_start - start) for box, box_start in _split(tuple(extent), start, stop)]
 
 

@@ -1,4 +1,4 @@
-"""ParamSpec: what every parameter says of itself. Nothing else in megalite needs to know a model to handle its state."""
+"""ParamSpec: what a parameter says of itself. Nothing else needs to know a model to handle its state."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -31,7 +31,7 @@ class ParamSpec:
     decay: bool
     """Whether weight decay applies (weights of two and more dims; not norms and biases)."""
     reduce_axes: tuple[str, ...] = ()
-    """Axes besides data-parallel over which its gradient is still a partial sum, e.g. ``("tp",)`` under sequence parallelism."""
+    """Axes besides dp over which its gradient is still a partial sum, e.g. ``("tp",)`` under sequence parallelism."""
     tie_copy: bool = False
     """A second holder of a tied parameter: kept equal to the first, not counted in norms, not stored."""
 

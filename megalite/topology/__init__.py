@@ -1,1 +1,1 @@
-"""Which rank does what: the mesh of ranks, the placement of stages and the arithmetic of micro-batches. Integers only."""
+"""Which rank does what: the mesh of ranks, the placement of stages, the arithmetic of micro-batches. Integers only."""

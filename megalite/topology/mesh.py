@@ -43,8 +43,9 @@ class Mesh:
         if world_size % model:
             fitting = ", ".join(str(model * k) for k in (1, 2, 4))
             raise ConfigError(
-                f"world size ({world_size}) must be divisible by tensor ({tp}) x pipeline ({pp}) x context ({cp}) parallel size = {model}: "
-                f"start {fitting}, ... processes (torchrun --nproc-per-node), or change the parallel sizes."
+                f"world size ({world_size}) must be divisible by tensor ({tp}) x pipeline ({pp}) x context ({cp}) "
+                f"parallel size = {model}: start {fitting}, ... processes (torchrun --nproc-per-node), or change "
+                "the parallel sizes."
             )
         dp = world_size // model
         if dp % ep:

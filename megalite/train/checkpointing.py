@@ -191,16 +191,16 @@ class Checkpointing:
         now = None if self._stream is None else self._stream.fingerprint
         if None not in (stored, now) and stored != now and not self._flags.allow_data_change:
             problems.append(
-                f"a run must go on with the data it began with; {store.directory} was trained on another stream of samples "
-                "(corpus, weights, --split, --seq-length, --seed or number of epochs differ): give the same, or "
-                "--allow-data-change to go on anyway."
+                f"a run must go on with the data it began with; {store.directory} was trained on another stream of "
+                "samples (corpus, weights, --split, --seq-length, --seed or number of epochs differ): give the same, "
+                "or --allow-data-change to go on anyway."
             )
         if not (self._config.optimizer.override_opt_param_scheduler or self._config.training.skip_train):
             differing = _curve_differences(stored_config(store), self._config)
             if differing:
                 problems.append(
                     f"learning rate and weight decay must follow the curves of {store.directory}; differing: "
-                    f"{'; '.join(differing)}. Give the same flags, or --override-opt_param-scheduler to use the new ones."
+                    f"{'; '.join(differing)}. Give the same flags, or --override-opt_param-scheduler for the new."
                 )
         raise_together(problems)
 

@@ -76,7 +76,7 @@ def _source(given: Mapping[str, Any]) -> Store | None:
 
 
 def _curves(stored: Config) -> dict[str, Any]:
-    """The fields that shape the curves of the learning rate and the weight decay, with the length of the decay in them."""
+    """The fields that shape the curves of learning rate and weight decay, the length of the decay included."""
     fields = {name: value for name, value in dataclasses.asdict(stored.optimizer).items() if name.startswith(_CURVES)}
     unit = "iters" if stored.training.train_iters is not None else "samples"
     fields[f"lr_decay_{unit}"] = fields[f"lr_decay_{unit}"] or getattr(stored.training, f"train_{unit}")

@@ -1,4 +1,4 @@
-"""Engine: a configuration turned into what computes a step on this rank. Built once; the same for one rank and for many."""
+"""Engine: what computes a step on this rank, made of a configuration; the same for one rank and for many."""
 
 from dataclasses import dataclass, field, fields
 
@@ -61,7 +61,8 @@ class Engine:
     @property
     def owns_loss(self) -> bool:
         """Whether this rank is the one of its model replica that reports the loss."""
-        return self.context.coords.tp == 0 and self.context.coords.pp == owner(self._num_stages - 1, self.context.mesh.pp)
+        coords, last = self.context.coords, owner(self._num_stages - 1, self.context.mesh.pp)
+        return coords.tp == 0 and coords.pp == last
 
     @property
     def batch_fields(self) -> frozenset[str]:
@@ -94,7 +95,11 @@ def build_engine(config: Config, context: ParallelContext, schedules: Schedules 
         seed=config.training.seed,
         fusions=Fusions(**{each.name: getattr(config.training, f"{each.name}_fusion") for each in fields(Fusions)}),
     )
-    stages = build_stages([recompute.apply(units) for units in cut], stages_of(context.coords.pp, mesh.pp, config.virtual_stages), layer_context)
+    stages = build_stages(
+        [recompute.apply(units) for units in cut],
+        stages_of(context.coords.pp, mesh.pp, config.virtual_stages),
+        layer_context,
+    )
     strategy = _build_strategy(config, context, stages, tied_stages(cut))
     rule = plugins.load("megalite.optim.rules", config.optimizer.optimizer, "--optimizer").Rule
     optimizer = Optimizer(rule.from_config(config.optimizer), strategy.slices(), context.group("tp", "dp"))

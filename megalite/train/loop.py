@@ -149,7 +149,7 @@ class TrainingLoop:
         self._refuse_non_finite(outcome)
 
     def _samples(self, consumed: int) -> tuple[int, list[range]]:
-        """Global batch size of the step after ``consumed`` samples, and this rank's micro-batches in it; none after the end."""
+        """Global batch size of the step after ``consumed`` samples, and this rank's micro-batches; none at the end."""
         if consumed >= self._run.train_samples:
             return 0, []
         size = self._batches.at(consumed).global_batch_size
@@ -157,12 +157,13 @@ class TrainingLoop:
         return size, microbatches(consumed, size, micro, dp, self._engine.context.mesh.dp)
 
     def _refuse_non_finite(self, outcome: StepOutcome) -> None:
-        if outcome.finite or not self._config.training.check_for_nan_in_loss_and_grad or isinstance(self._scaler, DynamicScale):
+        checked = self._config.training.check_for_nan_in_loss_and_grad and not isinstance(self._scaler, DynamicScale)
+        if outcome.finite or not checked:
             return
         self._log()
         raise NumericsError(
-            f"loss and gradient norm must be finite; in step {self._progress.iteration} the loss was {outcome.loss} and the "
-            f"gradient norm {outcome.grad_norm}: lower --lr or look at the data of that step; "
+            f"loss and gradient norm must be finite; in step {self._progress.iteration} the loss was {outcome.loss} "
+            f"and the gradient norm {outcome.grad_norm}: lower --lr or look at the data of that step; "
             "--no-check-for-nan-in-loss-and-grad skips such steps and goes on."
         )
 

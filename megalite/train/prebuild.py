@@ -24,7 +24,9 @@ def prebuild(argv: Sequence[str]) -> int:
     setup_logging()
     config = configure(argv)
     if config.training.global_batch_size is None:
-        raise ConfigError("global_batch_size must be given, for without it the number of samples depends on that of ranks.")
+        raise ConfigError(
+            "global_batch_size must be given, for without it the number of samples depends on that of ranks."
+        )
     parallel = config.parallel
     smallest_world = math.prod(
         (parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size, parallel.context_parallel_size)

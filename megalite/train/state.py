@@ -34,7 +34,9 @@ class Progress:
         """Read back; raises :class:`CheckpointError` if a counter is missing."""
         missing = [name for name in Progress.__dataclass_fields__ if name not in meta]
         if missing:
-            raise CheckpointError(f"a checkpoint to resume from must hold {', '.join(missing)}; this one does not: use --finetune.")
+            raise CheckpointError(
+                f"a checkpoint to resume from must hold {', '.join(missing)}; this one does not: use --finetune."
+            )
         return Progress(**{name: int(meta[name]) for name in Progress.__dataclass_fields__})
 
 

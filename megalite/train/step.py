@@ -38,7 +38,9 @@ def reduce_loss(engine: Engine, results: list[Tensors]) -> tuple[float, float]:
     return loss_sum, num_tokens
 
 
-def train_step(engine: Engine, scaler: LossScaler, batches: list[Tensors], lr: float, weight_decay: float) -> StepOutcome:
+def train_step(
+    engine: Engine, scaler: LossScaler, batches: list[Tensors], lr: float, weight_decay: float
+) -> StepOutcome:
     """Train on this rank's micro-batches.
 
     Gradients are sums over tokens until here; the number of tokens of the global batch, the loss scale and the clip
@@ -90,13 +92,14 @@ def check_replicas(engine: Engine) -> None:
     for stage in engine.stages.values():
         for parameter in stage.parameters():
             held = parameter.detach()[: parameter.spec.box.extent[0]].contiguous()
-            prints[parameter.spec.name, parameter.spec.box] = hashlib.sha256(held.cpu().view(torch.uint8).numpy()).digest()
+            digest = hashlib.sha256(held.cpu().view(torch.uint8).numpy()).digest()
+            prints[parameter.spec.name, parameter.spec.box] = digest
     found: dict = {}
     for rank, others in enumerate(gather_objects(prints, engine.context.world)):
         for key, value in others.items():
             holder, known = found.setdefault(key, (rank, value))
             if known != value:
                 raise NumericsError(
-                    f"all copies of a parameter must be equal bit for bit; {key[0]} differs between rank {holder} and rank "
-                    f"{rank}: this is a fault of megalite or of the hardware, not of the configuration; please report it."
+                    f"all copies of a parameter must be equal bit for bit; {key[0]} differs between rank {holder} and "
+                    f"rank {rank}: a fault of megalite or of the hardware, not of the configuration; please report it."
                 )

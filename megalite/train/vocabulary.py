@@ -21,8 +21,8 @@ class Vocabulary:
 def find_vocabulary(config: Config) -> Vocabulary:
     """The vocabulary that the flags or the data name.
 
-    Raises :class:`ConfigError` if neither does, or if ``--vocab-size`` is smaller than the tokenizer's; and TokenizerError
-    for a tokenizer that is missing or damaged.
+    Raises :class:`ConfigError` if neither does, or if ``--vocab-size`` is smaller than the tokenizer's; and
+    TokenizerError for a tokenizer that is missing or damaged.
     """
     found = _from_flags(config) or _from_data(config)
     given = config.model.vocab_size
@@ -33,7 +33,8 @@ def find_vocabulary(config: Config) -> Vocabulary:
         )
     if given is not None and given < found.vocab_size and config.data.tokenizer_type != "NullTokenizer":
         raise ConfigError(
-            f"vocab_size ({given}) must be at least the tokenizer's ({found.vocab_size}): leave --vocab-size out to use that."
+            f"vocab_size ({given}) must be at least the tokenizer's ({found.vocab_size}): leave --vocab-size out to "
+            "use that."
         )
     return found
 

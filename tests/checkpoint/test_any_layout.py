@@ -1,4 +1,4 @@
-"""The whole state of a run, saved at one layout and loaded at another: every tensor bit for bit, for each update rule."""
+"""The whole state of a run, saved at one layout and loaded at another: every tensor bit for bit, for all rules."""
 
 import functools
 import zlib

@@ -109,7 +109,9 @@ def test_both_blends_agree_and_stay_within_one_sample_of_the_weights(weights, si
         assert (dataset == d).sum() <= np.ceil(size * share + 1e-9)
 
 
-@given(st.integers(0, 2000), st.sampled_from(["int32", "uint32", "int64"]), st.integers(0, 2**32 - 1), st.integers(0, 700))
+@given(
+    st.integers(0, 2000), st.sampled_from(["int32", "uint32", "int64"]), st.integers(0, 2**32 - 1), st.integers(0, 700)
+)
 def test_shuffle_is_numpys_and_leaves_its_state(size, dtype, seed, drawn_before):
     ours, numpys = np.random.RandomState(seed), np.random.RandomState(seed)
     for random in (ours, numpys):

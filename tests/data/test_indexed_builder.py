@@ -117,7 +117,9 @@ def test_merging_widens_ids(tmp_path, monkeypatch):
 def test_merging_refuses_what_differs_in_kind(tmp_path):
     other = write_corpus(tmp_path / "a", [[1]], "int32")
     with IndexedDatasetBuilder(tmp_path / "b", "uint16") as builder:
-        with pytest.raises(DataError, match="must hold all ids of its parts: .*a has int32, .*b has uint16: choose a wider"):
+        with pytest.raises(
+            DataError, match="must hold all ids of its parts: .*a has int32, .*b has uint16: choose a wider"
+        ):
             builder.add_index(other)
     with IndexedDatasetBuilder(tmp_path / "c", "int32", multimodal=True) as builder:
         with pytest.raises(DataError, match="all be multimodal or none"):
@@ -215,5 +217,7 @@ def test_another_builder_goes_on_from_a_mark(tmp_path):
 
 
 def test_a_mark_that_the_files_do_not_reach(tmp_path):
-    with pytest.raises(DataError, match=r"c.bin.partial must hold at least the 6 bytes .* it holds 0: remove the record"):
+    with pytest.raises(
+        DataError, match=r"c.bin.partial must hold at least the 6 bytes .* it holds 0: remove the record"
+    ):
         IndexedDatasetBuilder(tmp_path / "c", "uint16", resume=Mark(3, 1, 1))

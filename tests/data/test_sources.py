@@ -55,7 +55,9 @@ def test_bad_files_are_refused(tmp_path, content, message):
 
 @pytest.mark.parametrize("flag", ["data_args_path", "per_split_data_args_path"])
 def test_missing_files_are_refused(tmp_path, flag):
-    with pytest.raises(ConfigError, match=f"--{flag.replace('_', '-')} must name a text file; .*nowhere cannot be read"):
+    with pytest.raises(
+        ConfigError, match=f"--{flag.replace('_', '-')} must name a text file; .*nowhere cannot be read"
+    ):
         find(**{flag: str(tmp_path / "nowhere")})
 
 

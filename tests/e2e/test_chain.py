@@ -33,7 +33,14 @@ def chain(request, corpus, tmp_path_factory):
         ours = convert(convert(ours, root / "cut", "megatron", *cut), root / "back", "megalite")
     ends = []
     for name, steps in (("still", STANDING_STILL), ("moved", {"lr": 1e-2})):
-        run = {"load": ours, "finetune": True, "use_checkpoint_args": True, "save": root / name, "save_hf": True, **steps}
+        run = {
+            "load": ours,
+            "finetune": True,
+            "use_checkpoint_args": True,
+            "save": root / name,
+            "save_hf": True,
+            **steps,
+        }
         sizes = {"vocab_size": 100, "tensor_model_parallel_size": 2}
         trained(2, options(corpus, **{**run, **sizes, "train_iters": STEPS, "save_interval": STEPS}))
         ends.append(convert(root / name, root / f"{name} out", "huggingface", "--drop-optimizer"))

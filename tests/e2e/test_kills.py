@@ -1,4 +1,4 @@
-"""Runs whose ranks are killed at random moments, most of them in a save: the next start goes on from what was complete."""
+"""Runs whose ranks are killed at random moments, most of them in a save: the next start goes on from what is whole."""
 
 import random
 import signal

@@ -19,7 +19,8 @@ SHARDED = {"use_distributed_optimizer": True, "overlap_param_gather": True, "che
 def text(tmp_path_factory):
     """Flags for a megabyte of this Python's standard library, tokenized by a tokenizer that is trained on it."""
     work = tmp_path_factory.mktemp("text")
-    train, tokenizer = work / "train.jsonl", ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", work / "tokenizer"]
+    train = work / "train.jsonl"
+    tokenizer = ["--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", work / "tokenizer"]
     collect = ["--train", train, "--heldout", work / "heldout.jsonl", "--max-megabytes", "1"]
     for script, *options in (
         ["examples/quickstart/collect_stdlib.py", *collect],
@@ -72,10 +73,8 @@ def overflowing(corpus, tmp_path_factory):
 
 
 def steps(directory):
-    return [
-        {key: event[key] for key in ("iteration", "loss_scale", "num_skipped", "learning_rate", "consumed_samples", "loss")}
-        for event in events(directory / "metrics.jsonl")
-    ]
+    keys = ("iteration", "loss_scale", "num_skipped", "learning_rate", "consumed_samples", "loss")
+    return [{key: event[key] for key in keys} for event in events(directory / "metrics.jsonl")]
 
 
 def test_overflowing_steps_move_the_data_and_the_scale_and_nothing_else(overflowing):
@@ -97,10 +96,13 @@ def test_overflowing_steps_move_the_data_and_the_scale_and_nothing_else(overflow
 
 def test_a_checkpoint_before_the_first_update_is_whole_and_resumes(overflowing, corpus, tmp_path):
     store = open_store(overflowing / "checkpoints" / f"iter_{HALF:07d}")
-    assert store.meta["num_updates"] == store.meta["updated_samples"] == 0 and store.meta["consumed_samples"] == 8 * HALF
+    assert (
+        store.meta["num_updates"] == store.meta["updated_samples"] == 0 and store.meta["consumed_samples"] == 8 * HALF
+    )
     assert store.meta["loss_scaler"]["scale"] == FIRST_SCALE / 2 ** (HALF - 1)
     parameters = [name for name in store.names() if not name.startswith("optim.")]
-    assert {f"optim.{slot}.{name}" for slot in ("param", "exp_avg", "exp_avg_sq") for name in parameters} < set(store.names())
+    state = {f"optim.{slot}.{name}" for slot in ("param", "exp_avg", "exp_avg_sq") for name in parameters}
+    assert state < set(store.names())
     load = {"load": overflowing / "checkpoints", "ckpt_step": HALF}
     trained(2, options(corpus, tmp_path, **load, **OVERFLOWING, **SHARDED))
     assert steps(tmp_path) == steps(overflowing)[HALF:]

@@ -27,7 +27,11 @@ FULL = 64 << 10
 
 def options(corpus, directory, **fields):
     numbers = {"train_iters": STEPS, "hidden_dropout": 0.1, "save_interval": 3, "use_distributed_optimizer": True}
-    files = {"save": directory / "checkpoints", "load": directory / "checkpoints", "metrics_file": directory / "metrics.jsonl"}
+    files = {
+        "save": directory / "checkpoints",
+        "load": directory / "checkpoints",
+        "metrics_file": directory / "metrics.jsonl",
+    }
     return flags(data_path=corpus, **{**numbers, **files, **fields})
 
 
@@ -105,13 +109,16 @@ def test_training_goes_on_while_a_checkpoint_is_written(straight, corpus, tmp_pa
     """The next save waits for it, and the end for the last one."""
     trained(2, options(corpus, tmp_path, async_save=True, save_interval=5))
     metrics = tmp_path / "metrics.jsonl"
-    steps, saves = ({event["iteration"]: event["time"] for event in events(metrics, kind)} for kind in ("train", "save"))
+    steps = {event["iteration"]: event["time"] for event in events(metrics, "train")}
+    saves = {event["iteration"]: event["time"] for event in events(metrics, "save")}
     assert list(saves) == [5, 8] and steps[6] < saves[5] < saves[8]
     assert curve(tmp_path / "metrics.jsonl") == curve(straight / "metrics.jsonl")
     assert_equal(checkpoint(tmp_path, 8), checkpoint(straight, 8))
 
 
-def test_a_loss_that_is_not_finite_leaves_the_checkpoint_that_is_being_written(corpus, tmp_path, slow_disk, monkeypatch):
+def test_a_loss_that_is_not_finite_leaves_the_checkpoint_that_is_being_written(
+    corpus, tmp_path, slow_disk, monkeypatch
+):
     train_step = loop.train_step
 
     def diverge(engine, *args):

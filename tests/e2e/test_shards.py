@@ -19,8 +19,8 @@ TINY_LAYERS = {
     "num_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "ffn_hidden_size": 8,
     "untie_embeddings_and_output_weights": True, "bf16": True,
 }
-"""In memory, 1 024 elements of the output matrix, 640 of the layer and the positions, 1 024 of the embedding: at 4 ranks,
-the first slice lies inside the one and the last inside the other."""
+"""In memory, 1 024 elements of the output matrix, 640 of the layer and the positions, 1 024 of the embedding: at 4
+ranks, the first slice lies inside the one and the last inside the other."""
 SHARDED = {"use_distributed_optimizer": True, "check_replicas": True}
 BUCKETS = {"slices inside one parameter": None, "a bucket a parameter, most slices empty": 1}
 

@@ -18,7 +18,8 @@ def read(path: Path) -> dict[str, str]:
 
 def make_library(root: Path) -> dict[str, str]:
     """A library of 25 files to collect, with others that are to be left out."""
-    texts = {f"package{number % 3}/module{number}.py": f"x = {number}\n" for number in range(24)} | {"latin.py": "# coding: latin-1\n# é\n"}
+    texts = {f"package{number % 3}/module{number}.py": f"x = {number}\n" for number in range(24)}
+    texts["latin.py"] = "# coding: latin-1\n# é\n"
     left_out = ["test/test_x.py", "package0/tests/y.py", "site-packages/z/z.py", "readme.txt"]
     for name, text in {**texts, **dict.fromkeys(left_out, "x = 0\n"), "empty.py": ""}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 """run_world: a function on every rank of a forked gloo world, as one call.
 
 Forking a process that has torch loaded takes 0.2 s for eight ranks where spawning takes 6 s. So has one that has all
-of torch loaded: the first backward pass imports sympy, and the first recomputation Dynamo, which each rank of each world
-would do for itself. Each worker uses one thread. A worker's exception ends the world at once and is raised with that
-rank's traceback on top.
+of torch loaded: the first backward pass imports sympy, and the first recomputation Dynamo, which each rank of each
+world would do for itself. Each worker uses one thread. A worker's exception ends the world at once and is raised with
+that rank's traceback on top.
 """
 
 import os

@@ -68,7 +68,9 @@ def test_cores_equal_attention_by_loops(name, heads, groups, documents):
     )
     tensors, own = inputs(config), inputs(config)
     expected = by_loops(*tensors, **batch)
-    context = CORES[name]("a", config, LayerContext(dtype=torch.float64))(packed(*own), DocumentStarts().of(batch), batch)
+    context = CORES[name]("a", config, LayerContext(dtype=torch.float64))(
+        packed(*own), DocumentStarts().of(batch), batch
+    )
     assert_same(context, expected)
     weights = random(*expected.shape, seed=9)
     (expected * weights).sum().backward()

@@ -100,7 +100,9 @@ def test_choice_of_library():
 
 @pytest.mark.skipif(platform.machine() != "x86_64" or platform.system() != "Linux", reason="lscpu of x86 Linux")
 def test_this_cpu_is_that_of_lscpu():
-    facts = dict(line.split(":", 1) for line in subprocess.check_output(["lscpu"], text=True).splitlines() if ":" in line)
+    facts = dict(
+        line.split(":", 1) for line in subprocess.check_output(["lscpu"], text=True).splitlines() if ":" in line
+    )
     assert matmul.this_cpu() == matmul.Cpu(facts["Vendor ID"].strip(), int(facts["CPU family"]))
 
 

@@ -50,7 +50,11 @@ def test_values_on_three_ranks():
 def test_a_group_of_one_communicates_nothing():
     group = Group.single("tp")
     mine = torch.arange(4.0)
-    assert c.all_reduce(mine, group) is mine and c.all_gather(mine, group) is mine and c.reduce_scatter(mine, group) is mine
+    assert (
+        c.all_reduce(mine, group) is mine
+        and c.all_gather(mine, group) is mine
+        and c.reduce_scatter(mine, group) is mine
+    )
     assert c.gather_objects(1, group) == c.gather_objects_to(1, group) == [1] and c.broadcast_object(2, group) == 2
     into = torch.empty(4)
     c.start_all_gather_into(into, mine, group).wait()

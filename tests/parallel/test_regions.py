@@ -1,4 +1,4 @@
-"""Each region against its definition: forward by hand, and backward as the transpose of the forward over the whole world."""
+"""Each region against its definition: forward by hand, and backward as its transpose over the whole world."""
 
 import pytest
 import torch
@@ -49,7 +49,14 @@ CASES = [
         lambda xs, r: torch.cat(xs),
         lambda gs, r: _part(gs[r], r, 0),
     ),
-    ("reduce_scatter_to_sp", (6, 2, 3), (2, 2, 3), {}, lambda xs, r: _part(_sum(xs), r, 0), lambda gs, r: torch.cat(gs)),
+    (
+        "reduce_scatter_to_sp",
+        (6, 2, 3),
+        (2, 2, 3),
+        {},
+        lambda xs, r: _part(_sum(xs), r, 0),
+        lambda gs, r: torch.cat(gs),
+    ),
 ]
 
 

@@ -1,7 +1,7 @@
 """The parity grid: layouts crossed with everything that must not change the numbers, and with what does.
 
-The full product has tens of thousands of cases. Each layout gets a few, chosen so that together they cover every pair of
-values of any two dimensions (a covering array, picked greedily with a fixed seed).
+The full product has tens of thousands of cases. Each layout gets a few, chosen so that together they cover every pair
+of values of any two dimensions (a covering array, picked greedily with a fixed seed).
 """
 
 import itertools
@@ -71,7 +71,7 @@ class Case:
 
     @property
     def cost(self) -> int:
-        """Rough time of the run: micro-batches x layers on every rank, and what tensor parallelism communicates for each."""
+        """Rough time of the run: micro-batches x layers on every rank, and what tensor parallelism communicates."""
         layout, options = dict(self.layout), dict(self.options)
         layers = max(2, layout["pp"] * layout["virtual"])
         return self.world_size * options["num_microbatches"] * layers // layout["pp"] * (3 if layout["tp"] > 1 else 1)
@@ -136,7 +136,8 @@ def covering_cases() -> list[Case]:
 def five_replicas() -> list[Case]:
     """Both strategies at a number of ranks that divides nothing, outside the covering array."""
     layout = {"tp": 1, "pp": 1, "dp": 5, "virtual": 1}
-    common = {"tied": True, "vocab_size": 101, "dropout": 0.1, "documents": True, "micro_batch_size": 1, "sequence_parallel": False}
+    common = {"tied": True, "vocab_size": 101, "dropout": 0.1, "documents": True}
+    common |= {"micro_batch_size": 1, "sequence_parallel": False}
     ways = (
         {"style": "gpt2", "zero": 0, "recompute": "uniform", "num_microbatches": 2},
         {"style": "llama", "zero": 1, "recompute": "block", "num_microbatches": 2},

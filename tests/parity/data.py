@@ -4,7 +4,7 @@ import numpy as np
 
 
 class RandomTokens:
-    """Dataset of ``size`` samples: random tokens, and loss masks that drop a third of the tokens, or all of some samples."""
+    """Dataset of ``size`` samples: random tokens, and masks that drop a third of the tokens, or all of some samples."""
 
     def __init__(self, seq_length: int, vocab_size: int, size: int = 100_000):
         self._seq_length, self._vocab_size, self._size = seq_length, vocab_size, size

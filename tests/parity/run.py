@@ -68,8 +68,10 @@ def gather_params(engine: Engine) -> dict[str, np.ndarray]:
     for stage in engine.stages.values():
         for parameter in stage.parameters():
             spec = parameter.spec
-            held = parameter.detach()[: spec.box.extent[0]].float() if parameter.dtype == torch.bfloat16 else parameter.detach()
-            boxes.append((spec.name, spec.global_shape, spec.box, held[: spec.box.extent[0]].numpy()))
+            held = parameter.detach()[: spec.box.extent[0]]
+            if held.dtype == torch.bfloat16:
+                held = held.float()
+            boxes.append((spec.name, spec.global_shape, spec.box, held.numpy()))
     whole: dict[str, np.ndarray] = {}
     for held in gather_objects(boxes, engine.context.world):
         for name, shape, box, values in held:

@@ -23,7 +23,7 @@ def test_rule_equals_one_process(rule, layout):
     batch = 10 if layout.startswith("dp5") else 4
     config = BASE.replace(optimizer=rule, num_layers=2, vocab_size=101, global_batch_size=batch, ddp_bucket_size=1000)
     if rule == "lion":
-        # The bias of the keys has no effect on the softmax: its gradient is zero up to rounding, and Lion takes its sign.
+        # The bias of the keys does not show in the softmax: its gradient is zero up to rounding; Lion takes its sign.
         config = config.replace(disable_bias_linear=True)
     got = run_world(train, world_size, config.replace(**flags))[0]
     assert_equal_runs(got, reference(config.replace(micro_batch_size=batch)), tolerance=1e-10)

@@ -11,7 +11,13 @@ from tests.harness import run_world
 from tests.parity.run import BASE, train_steps
 
 CONFIG = BASE.replace(
-    fp64=False, num_layers=2, vocab_size=101, global_batch_size=8, micro_batch_size=2, hidden_dropout=0.1, ddp_bucket_size=600
+    fp64=False,
+    num_layers=2,
+    vocab_size=101,
+    global_batch_size=8,
+    micro_batch_size=2,
+    hidden_dropout=0.1,
+    ddp_bucket_size=600,
 )
 SHARDED = {"use_distributed_optimizer": True}
 WAYS = [

@@ -76,11 +76,24 @@ def _plain_losses(plain: PlainConfig, model: PlainGPT) -> list[float]:
 def test_megalite_follows_the_plain_model(style):
     plain = PLAIN[style]
     sizes = ModelConfig(
-        num_layers=2, hidden_size=plain.hidden_size, num_attention_heads=4, seq_length=12, ffn_hidden_size=plain.ffn_size
+        num_layers=2,
+        hidden_size=plain.hidden_size,
+        num_attention_heads=4,
+        seq_length=12,
+        ffn_hidden_size=plain.ffn_size,
     )
     config = Config(model=sizes).replace(
-        vocab_size=plain.vocab_size, fp64=True, global_batch_size=BATCH, micro_batch_size=2, clip_grad=0.5, num_workers=0,
-        hidden_dropout=0.0, attention_dropout=0.0, lr=1.0, train_iters=STEPS, **FLAGS[style],
+        vocab_size=plain.vocab_size,
+        fp64=True,
+        global_batch_size=BATCH,
+        micro_batch_size=2,
+        clip_grad=0.5,
+        num_workers=0,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        lr=1.0,
+        train_iters=STEPS,
+        **FLAGS[style],
     )
     engine = build_engine(config, ParallelContext.single())
     model = _plain_model(plain, gather_params(engine))

@@ -1,4 +1,4 @@
-"""16-bit runs: bitwise equal where the arithmetic is the same, close to float32 where it is not, safe where it overflows."""
+"""16-bit runs: bitwise equal where the arithmetic is the same, close to float32 where not, safe where it overflows."""
 
 import math
 
@@ -18,7 +18,9 @@ from tests.harness import run_world
 from tests.parity.data import RandomTokens
 from tests.parity.run import BASE, train
 
-HALF = BASE.replace(fp64=False, num_layers=2, vocab_size=101, global_batch_size=8, micro_batch_size=2, ddp_bucket_size=1000)
+HALF = BASE.replace(
+    fp64=False, num_layers=2, vocab_size=101, global_batch_size=8, micro_batch_size=2, ddp_bucket_size=1000
+)
 PRECISIONS = {
     "bf16": {"bf16": True},
     "fp16": {"fp16": True, "initial_loss_scale": 1024.0},

@@ -1,7 +1,7 @@
 """Corpora and samples exchanged with Megatron-LM's own library, where that is installed (pip install megatron-core).
 
-The suite holds the same by recorded files and vectors (tests/golden). These tests are for new releases of theirs, and of
-ours.
+The suite holds the same by recorded files and vectors (tests/golden). These tests are for new releases of theirs, and
+of ours.
 """
 
 from types import SimpleNamespace

@@ -47,5 +47,7 @@ def test_neither_outputs_nor_their_gradients_are_kept():
 
 def test_a_training_step_imports_no_symbolic_mathematics():
     """45 MiB and half a second of every process."""
-    packages = subprocess.run([sys.executable, "-c", ONE_STEP], capture_output=True, text=True, check=True).stdout.split()
+    packages = subprocess.run(
+        [sys.executable, "-c", ONE_STEP], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert "megalite" in packages and "sympy" not in packages

@@ -1,4 +1,4 @@
-"""The executor over an in-process mailbox: every schedule gives the gradients of one process, without process groups."""
+"""The executor over an in-process mailbox: every schedule gives the gradients of one process."""
 
 from dataclasses import replace
 
@@ -105,9 +105,17 @@ def _assert_equal(got, expected):
         torch.testing.assert_close(got[1][name], grad, rtol=1e-12, atol=1e-13, msg=name)
 
 
-@pytest.mark.parametrize("name, pp, virtual", [
-    ("one_f_one_b", 1, 1), ("one_f_one_b", 3, 1), ("gpipe", 2, 2), ("interleaved", 1, 3), ("interleaved", 2, 2), ("interleaved", 3, 2),
-])
+@pytest.mark.parametrize(
+    "name, pp, virtual",
+    [
+        ("one_f_one_b", 1, 1),
+        ("one_f_one_b", 3, 1),
+        ("gpipe", 2, 2),
+        ("interleaved", 1, 3),
+        ("interleaved", 2, 2),
+        ("interleaved", 3, 2),
+    ],
+)
 @pytest.mark.parametrize("num_microbatches", [1, 2, 5])
 def test_schedule_gives_the_gradients_of_a_plain_loop(name, pp, virtual, num_microbatches):
     schedule = plan(name, pp, virtual, num_microbatches)

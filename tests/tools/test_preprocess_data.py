@@ -20,12 +20,15 @@ TOOL = str(ROOT / "tools" / "preprocess_data.py")
 
 def command(source: Path, prefix: Path, *flags: str) -> list[str]:
     tokenizer = ["--tokenizer-type", "NullTokenizer", "--vocab-size", "100"]
-    return [sys.executable, TOOL, "--input", str(source), "--output-prefix", str(prefix), "--workers", "1", *tokenizer, *flags]
+    files = ["--input", str(source), "--output-prefix", str(prefix)]
+    return [sys.executable, TOOL, *files, "--workers", "1", *tokenizer, *flags]
 
 
 def test_a_run_from_the_command_line(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"text": "1 2"}\n{"text": ""}\n')
-    done = subprocess.run(command(tmp_path / "x.jsonl", tmp_path / "new" / "out", "--append-eod"), capture_output=True, text=True)
+    done = subprocess.run(
+        command(tmp_path / "x.jsonl", tmp_path / "new" / "out", "--append-eod"), capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "out_text_document.bin/.idx (uint16): 2 documents, 3 tokens, 3 bytes of text" in done.stdout
     assert IndexedDataset(tmp_path / "new" / "out_text_document")[0].tolist() == [1, 2, 100]
@@ -112,7 +115,9 @@ def test_an_interrupted_run_leaves_nothing_that_looks_whole_and_no_process(tmp_p
 def peak_memory(tmp_path: Path, num_documents: int) -> int:
     """Peak bytes of the largest process of a run over documents of one token."""
     (tmp_path / "x.jsonl").write_text('{"text": "1"}\n' * num_documents)
-    process = subprocess.Popen(command(tmp_path / "x.jsonl", tmp_path / "out"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command(tmp_path / "x.jsonl", tmp_path / "out"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0
@@ -121,7 +126,7 @@ def peak_memory(tmp_path: Path, num_documents: int) -> int:
 
 
 def test_memory_grows_by_a_few_bytes_a_document(tmp_path):
-    """Python objects, one a document, would take a hundred bytes and more; the arrays of the index take 32 at their peak."""
+    """Python objects, one a document, would take over a hundred bytes; the index takes 32 at its peak."""
     few, many = 50_000, 650_000
     growth = peak_memory(tmp_path, many) - peak_memory(tmp_path, few)
     assert growth < 64 * (many - few)

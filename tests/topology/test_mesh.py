@@ -31,8 +31,12 @@ def test_megatron_rank_order():
 
 
 def test_world_that_does_not_divide_names_all_numbers():
-    with pytest.raises(ConfigError, match=r"world size \(3\) must be divisible by tensor \(2\) x pipeline \(1\) .*= 2: start 2, 4, 8"):
+    with pytest.raises(
+        ConfigError, match=r"world size \(3\) must be divisible by tensor \(2\) x pipeline \(1\) .*= 2: start 2, 4, 8"
+    ):
         Mesh.from_world(3, tp=2)
-    with pytest.raises(ConfigError, match=r"data-parallel size \(3\) must be divisible by expert_model_parallel_size \(2\)"):
+    with pytest.raises(
+        ConfigError, match=r"data-parallel size \(3\) must be divisible by expert_model_parallel_size \(2\)"
+    ):
         Mesh.from_world(3, ep=2)
     assert Mesh.from_world(12, tp=2, pp=3).dp == 2

@@ -58,4 +58,6 @@ def make_eval(
     iteration: int = 8, loss: float = 2.0, name: str = "validation", tokens_per_byte: float | None = None
 ) -> EvalResult:
     """An evaluation on 96 tokens in a quarter of a second."""
-    return EvalResult(iteration, 6 * iteration, name, loss, num_tokens=96, seconds=0.25, tokens_per_byte=tokens_per_byte)
+    return EvalResult(
+        iteration, 6 * iteration, name, loss, num_tokens=96, seconds=0.25, tokens_per_byte=tokens_per_byte
+    )

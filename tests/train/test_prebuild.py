@@ -11,8 +11,8 @@ from megalite.train.prebuild import prebuild
 from megalite.train.pretrain import pretrain
 
 FLAGS = (
-    "--num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --micro-batch-size 2 --train-iters 2 --lr 1e-3 "
-    "--eval-iters 1 --tokenizer-type NullTokenizer --vocab-size 50 --num-workers 0"
+    "--num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --micro-batch-size 2 --train-iters 2 "
+    "--lr 1e-3 --eval-iters 1 --tokenizer-type NullTokenizer --vocab-size 50 --num-workers 0"
 ).split()
 
 
@@ -53,7 +53,8 @@ def test_of_every_kind_of_data(prefixes, tmp_path):
     paths = {"train": ["1", prefixes[0], "2", prefixes[1]], "valid": prefixes}
     (tmp_path / "paths.json").write_text(json.dumps(paths))
     sets = ["--multiple-validation-sets", "--full-validation", "--num-dataset-builder-threads", "2"]
-    save = ["--save", str(tmp_path / "run"), "--load", str(tmp_path / "run"), "--save-interval", "1", "--allow-data-change"]
+    run = str(tmp_path / "run")
+    save = ["--save", run, "--load", run, "--save-interval", "1", "--allow-data-change"]
     argv = [*FLAGS, *FIM, *sets, *save, "--data-cache-path", str(tmp_path / "cache"), "--global-batch-size", "4"]
     argv += ["--per-split-data-args-path", str(tmp_path / "paths.json")]
     for train, leave in ((paths["train"], ["--exit-interval", "1"]), (["5", *paths["train"][1:]], [])):

@@ -99,7 +99,9 @@ def test_parameters_saved_alone_become_the_main_ones(tmp_path):
         assert torch.equal(new[name], tensor) and torch.equal(new[f"optim.param.{name}"], tensor.float())
 
     def resume(rank, world_size):
-        with pytest.raises(CheckpointError, match="must hold optimizer state .* given it up under --keep-weights-of-older"):
+        with pytest.raises(
+            CheckpointError, match="must hold optimizer state .* given it up under --keep-weights-of-older"
+        ):
             load_and_save(rank, world_size, "bfloat16", tmp_path / "alone", tmp_path / "not", {})
 
     run_world(resume, 2)

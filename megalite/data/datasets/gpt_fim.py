@@ -1,7 +1,7 @@
 """GPT samples in which documents are rearranged for filling in the middle: ``--fim-data``.
 
-Which documents, and where they are cut, is a function of the seed and the number of the sample in its corpus: it depends
-neither on who reads the sample nor on what was read before.
+Which documents, and where they are cut, is a function of the seed and the number of the sample in its corpus: it
+depends neither on who reads the sample nor on what was read before.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ def _token_id(codec: Codec, flag: str, text: str) -> int:
     ids = codec.encode(text)
     if len(ids) != 1:
         raise ConfigError(
-            f"{flag} must be a single token of the tokenizer; {text!r} is {len(ids)} of them: name a token that it has, "
-            "or add this one to the tokenizer."
+            f"{flag} must be a single token of the tokenizer; {text!r} is {len(ids)} of them: name a token that it "
+            "has, or add this one to the tokenizer."
         )
     return ids[0]

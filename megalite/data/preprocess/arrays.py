@@ -1,7 +1,7 @@
 """Objects that hold numpy arrays, through a pipe between two processes.
 
-``Connection.send`` copies an array into a pickle, and ``recv`` copies that four times over. Here the pickle (protocol 5)
-goes without the arrays' contents, which follow straight from their memory and are read straight into that of new ones.
+``Connection.send`` copies an array into a pickle, and ``recv`` copies that four times over. Here the pickle (of
+protocol 5) goes without the arrays' contents, which follow straight from their memory and are read straight into new.
 """
 
 import os

@@ -120,7 +120,7 @@ Chunk = LineRange | LineBlock | TextFile | ParquetRows
 
 
 def format_of(path: Path, wanted: InputFormat) -> InputFormat:
-    """The format of a file: what is ``wanted``, or by its name, which is that of text, of Parquet or else of JSON lines."""
+    """The format of a file: what is ``wanted``, or by its name that of text, of Parquet or else of JSON lines."""
     if wanted != "auto":
         return wanted
     if path.name.endswith(TEXT_SUFFIXES):

@@ -1,8 +1,8 @@
 """Exact deduplication: which documents are the first with their text.
 
 A document is known by 64 bits of a hash of its text, so that memory is 8 to 16 bytes a document. Two different texts
-share a hash with probability n^2 / 2^65 for n documents: 3 in a million for 10 million documents, 3 % for a billion, and
-then one document too many is left out.
+share a hash with probability n^2 / 2^65 for n documents: 3 in a million for 10 million documents, 3 % for a billion,
+and then one document too many is left out.
 """
 
 import os
@@ -22,7 +22,7 @@ class SeenDigests:
         self._add(np.sort(digests))
 
     def first_seen(self, digests: np.ndarray) -> np.ndarray:
-        """Where each of ``digests`` (uint64 [n]) appears for the first time, here and in all earlier calls: bool [n]."""
+        """bool [n]: where ``digests`` (uint64 [n]) appear for the first time, earlier calls included."""
         unique, first = np.unique(digests, return_index=True)
         known = np.zeros(len(unique), bool)
         for level in self._levels:

@@ -95,7 +95,7 @@ class ChunkEncoder:
         self._encoder = build_encoder(settings.backend, tokenizer)
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
-        """Unless invalid lines are to be skipped, the first of them ends the chunk. Raises DataError for a damaged file."""
+        """Unless invalid lines are skipped, the first of them ends the chunk. Raises DataError for a damaged file."""
         continues = isinstance(chunk, LineRange) and chunk.start > 0
         loaded = load(chunk)
         faults: list[InvalidRecord] = []

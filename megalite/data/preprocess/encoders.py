@@ -1,8 +1,8 @@
 """From texts to arrays of ids: by the tokenizer itself, or by `gigatoken`, which is many times as fast.
 
-gigatoken encodes byte-level BPE and SentencePiece's BPE with byte fallback (:mod:`megalite.data.preprocess.stand_in`). It
-is trusted only after it has given the tokenizer's own ids for the corpus's own first documents and for :data:`PROBES`,
-texts on which encoders are known to differ.
+gigatoken encodes byte-level BPE and SentencePiece's BPE with byte fallback (:mod:`megalite.data.preprocess.stand_in`).
+It is trusted only after it has given the tokenizer's own ids for the corpus's own first documents and for
+:data:`PROBES`, texts on which encoders are known to differ.
 """
 
 import importlib.util
@@ -21,9 +21,24 @@ from megalite.errors import TokenizerError
 Backend = Literal["auto", "gigatoken", "tokenizers"]
 
 PROBES = (
-    "", " ", "  a  b   ", "\n\n a\r\n\r\nb \t\tc\n", "I'll we've DON'T it's I’M", "1234567 3.14 ٣٤ ½²", "a.b,c;--!!! ...x",
-    "نَصٌّ عربي", "中文 字。日本語のテキスト", "한국어 \u1112\u1161\u11ab", "नमस्ते क्षत्रिय", "👩‍👩‍👧🏽 🇩🇪", "e\u0301 \u00e9 \ufb01 \u212b",
-    "\u2028a\u2029b\u0085c\x0b\x0cd", "\x00a\x00", "\ufeffa\u200bb\u00a0c\u3000d", "x" * 300, "\U00010348\U000e0041\ufffd",
+    "",
+    " ",
+    "  a  b   ",
+    "\n\n a\r\n\r\nb \t\tc\n",
+    "I'll we've DON'T it's I’M",
+    "1234567 3.14 ٣٤ ½²",
+    "a.b,c;--!!! ...x",
+    "نَصٌّ عربي",
+    "中文 字。日本語のテキスト",
+    "한국어 \u1112\u1161\u11ab",
+    "नमस्ते क्षत्रिय",
+    "👩‍👩‍👧🏽 🇩🇪",
+    "e\u0301 \u00e9 \ufb01 \u212b",
+    "\u2028a\u2029b\u0085c\x0b\x0cd",
+    "\x00a\x00",
+    "\ufeffa\u200bb\u00a0c\u3000d",
+    "x" * 300,
+    "\U00010348\U000e0041\ufffd",
 )
 _BATCH_CHARACTERS = 1 << 18  # the library is as fast with more, but holds a hundred bytes for each until they are done
 
@@ -108,11 +123,13 @@ def choose_backend(wanted: Backend, tokenizer: Tokenizer, first_texts: Sequence[
         return Choice("tokenizers", "--tokenizer-backend asks for it")
     obstacle = _obstacle(tokenizer, first_texts)
     if obstacle is None:
-        return Choice("gigatoken", f"its ids are equal on the first {len(first_texts):,} texts and {len(PROBES)} probes")
+        return Choice(
+            "gigatoken", f"its ids are equal on the first {len(first_texts):,} texts and {len(PROBES)} probes"
+        )
     if wanted == "gigatoken":
         raise TokenizerError(
-            f"--tokenizer-backend gigatoken needs a tokenizer that gigatoken encodes alike; with {tokenizer.name}: {obstacle}."
-            " Leave the flag out to use the tokenizer's own library."
+            f"--tokenizer-backend gigatoken needs a tokenizer that gigatoken encodes alike; with {tokenizer.name}: "
+            f"{obstacle}. Leave the flag out to use the tokenizer's own library."
         )
     return Choice("tokenizers", obstacle)
 
@@ -125,7 +142,9 @@ def _obstacle(tokenizer: Tokenizer, first_texts: Sequence[str]) -> str | None:
         encoder = GigatokenEncoder(tokenizer)
     except Exception as error:  # gigatoken raises RuntimeError of several lines; the first tells
         return f"gigatoken refuses this tokenizer: {str(error).strip().splitlines()[0]}"
-    quoted = [form.format(token) for token in encoder.special_texts for form in ("{0}", "a{0}b", " {0} {0}\n", "x {0}{0} y")]
+    quoted = [
+        form.format(token) for token in encoder.special_texts for form in ("{0}", "a{0}b", " {0} {0}\n", "x {0}{0} y")
+    ]
     return _first_difference(encoder, tokenizer, [*PROBES, *quoted, *first_texts])
 
 

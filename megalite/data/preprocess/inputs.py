@@ -48,8 +48,8 @@ class Block:
 
 
 def find_inputs(paths: Sequence[str], suffixes: Sequence[str] = JSON_SUFFIXES) -> list[Path]:
-    """The files that ``paths`` name, in their order. A directory stands for its files of ``suffixes``, a pattern such as
-    ``data/*.jsonl`` for the files that it matches, both sorted by path; ``-`` is standard input.
+    """The files that ``paths`` name, in their order. A directory stands for its files of ``suffixes``, a pattern such
+    as ``data/*.jsonl`` for the files that it matches, both sorted by path; ``-`` is standard input.
 
     Raises DataError for a path that does not exist, and for a directory or pattern without a fitting file.
     """
@@ -71,7 +71,9 @@ def _matching(pattern: Path) -> list[Path]:
     if not matches and glob.has_magic(str(pattern)):
         raise DataError(f"--input patterns must match files; {str(pattern)!r} matches none.")
     if not matches:
-        raise DataError(f"--input must name existing files or directories; given {str(pattern)!r}, which does not exist.")
+        raise DataError(
+            f"--input must name existing files or directories; given {str(pattern)!r}, which does not exist."
+        )
     return matches
 
 
@@ -84,7 +86,9 @@ def _in_directory(directory: Path, suffixes: Sequence[str]) -> list[Path]:
             "name the files themselves if they are called otherwise."
         )
     if len(chosen) < len(entries):
-        logger.info("%s: reading %d files, leaving out %d of other names", directory, len(chosen), len(entries) - len(chosen))
+        logger.info(
+            "%s: reading %d files, leaving out %d of other names", directory, len(chosen), len(entries) - len(chosen)
+        )
     return chosen
 
 

@@ -41,8 +41,8 @@ class PreprocessOptions:
     input: tuple[str, ...]
     """Files, directories, patterns such as 'data/*.jsonl', and - for standard input. .gz and .zst are unpacked."""
     input_format: InputFormat = "auto"
-    """jsonl: a JSON object a line. text: a file is a document. text-lines: a line is one. parquet: a row is one. auto: by
-    the name, *.txt is text, *.parquet is parquet, all else is jsonl."""
+    """jsonl: a JSON object a line. text: a file is a document. text-lines: a line is one. parquet: a row is one. auto:
+    by the name, *.txt is text, *.parquet is parquet, all else is jsonl."""
     output_prefix: str
     """Path that the names of the output files start with."""
     json_keys: tuple[str, ...] = ("text",)

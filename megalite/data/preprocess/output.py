@@ -1,4 +1,4 @@
-"""What a run writes: a corpus for each JSON key, and the place from which the same command goes on after an interruption."""
+"""What a run writes: a corpus for each JSON key, and the place from which an interrupted run goes on."""
 
 import time
 from contextlib import ExitStack

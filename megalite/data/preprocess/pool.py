@@ -7,10 +7,11 @@ some sixteen cores. With gigatoken, Python's part is more than half.
 
 Why not concurrent.futures: its workers send results through one pipe of 64 kB, one after another, and wait meanwhile,
 which with gigatoken costs a fifth of the rate. Here each worker has a pipe of its own, large enough for a result, and a
-thread of the parent that empties it; arrays go through it as they lie in memory (:mod:`megalite.data.preprocess.arrays`).
+thread of the parent that empties it; arrays go through it as they lie in memory
+(:mod:`megalite.data.preprocess.arrays`).
 
-Results are awaited in a SimpleQueue each, not a Future: an interrupt that arrives while the main thread takes a Future's
-lock can leave it taken, and the thread that is to set the result would wait for ever.
+Results are awaited in a SimpleQueue each, not a Future: an interrupt that arrives while the main thread takes a
+Future's lock can leave it taken, and the thread that is to set the result would wait for ever.
 
 Workers are started fresh ("spawn"), never forked: in the fork of a process whose Rust threads have run, the first batch
 would wait for ever.
@@ -41,8 +42,8 @@ Slot = SimpleQueue["EncodedChunk | BaseException"]
 
 
 class Workers:
-    """``num_workers`` processes, which start at once and encode when they are given chunks. Use it as a context manager,
-    which ends them.
+    """``num_workers`` processes, which start at once and encode when they are given chunks. Use it as a context
+    manager, which ends them.
     """
 
     def __init__(self, num_workers: int):
@@ -71,8 +72,8 @@ class Workers:
                 yield _result(pending.popleft())
         except (EOFError, BrokenPipeError):
             raise DistributedError(
-                "every worker process must live until the end; one was ended from outside, perhaps because memory ran out: "
-                f"use fewer --workers (now {len(self._workers)})."
+                "every worker process must live until the end; one was ended from outside, perhaps because memory ran "
+                f"out: use fewer --workers (now {len(self._workers)})."
             ) from None
 
 

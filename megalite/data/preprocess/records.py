@@ -53,7 +53,9 @@ def text_record(data: bytes, first_line: int = 1) -> Record | InvalidRecord:
         return Record(first_line, [[data.decode("utf-8")]])
     except UnicodeDecodeError as error:
         line_start = data.rfind(b"\n", 0, error.start) + 1
-        return _invalid_utf8(first_line + data.count(b"\n", 0, error.start), data[error.start], error.start - line_start)
+        return _invalid_utf8(
+            first_line + data.count(b"\n", 0, error.start), data[error.start], error.start - line_start
+        )
 
 
 def row_record(number: int, values: Sequence[Any], keys: Sequence[str]) -> Record | InvalidRecord:
@@ -85,7 +87,7 @@ def _parse_object(number: int, line: bytes) -> tuple[dict[str, Any], bool]:
         if error.msg == "Extra data":
             raise InvalidRecord(number, "several values on one line", f"the second starts at column {error.colno}")
         raise InvalidRecord(number, "malformed JSON", f"{error.msg} at column {error.colno}")
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits; nesting deeper than the parser goes
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; too deep a nesting
         raise InvalidRecord(number, "malformed JSON", str(error))
     if not isinstance(record, dict):
         raise InvalidRecord(number, "not a JSON object", f"the line is a {type(record).__name__}")
@@ -93,7 +95,7 @@ def _parse_object(number: int, line: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _loads(number: int, line: bytes) -> tuple[Any, bool]:
-    """orjson is two to three times as fast and accepts less: what it refuses, the standard library accepts or explains."""
+    """orjson is two to three times as fast and accepts less: what it refuses, ``json`` accepts or explains."""
     if orjson is not None:
         try:
             return orjson.loads(line), True
@@ -105,7 +107,9 @@ def _loads(number: int, line: bytes) -> tuple[Any, bool]:
 def _texts(number: int, record: dict[str, Any], key: str, check: bool) -> list[str]:
     """The texts of ``key``, which are looked through for what is no character if ``check`` is set."""
     if key not in record:
-        raise InvalidRecord(number, "missing key", f"there is no {key!r}, only {', '.join(map(repr, record)) or 'no key'}")
+        raise InvalidRecord(
+            number, "missing key", f"there is no {key!r}, only {', '.join(map(repr, record)) or 'no key'}"
+        )
     value = record[key]
     texts = value if isinstance(value, list) else [value]
     for text in texts:

@@ -27,8 +27,8 @@ _FORMAT = 1
 class Place:
     """How far a run has come: ``chunks`` are done, of which the last ended after ``lines`` lines of its file.
 
-    ``marks`` are the sizes of each corpus; ``digests`` is how many documents are known to the deduplication; ``summary``
-    is the state of a :class:`megalite.data.preprocess.summary.Summary`.
+    ``marks`` are the sizes of each corpus; ``digests`` is how many documents are known to the deduplication;
+    ``summary`` is the state of a :class:`megalite.data.preprocess.summary.Summary`.
     """
 
     chunks: int
@@ -39,8 +39,8 @@ class Place:
 
 
 def describe_task(flags: dict[str, Any], tokenizer: str, files: Sequence[Path]) -> str | None:
-    """A hash of all that decides the result: ``flags``, the tokenizer's fingerprint, and sizes and times of the files. None
-    when some input is a pipe, which cannot be read again.
+    """A hash of all that decides the result: ``flags``, the tokenizer's fingerprint, and sizes and times of the files.
+    None when some input is a pipe, which cannot be read again.
     """
     if not all(map(is_regular, files)):
         return None
@@ -57,7 +57,7 @@ class Records:
         self._task = task
 
     def load(self) -> Place | None:
-        """The place that an interrupted run of the same task has recorded. Raises DataError if the file is no record."""
+        """The place that an interrupted run of this task has recorded. Raises DataError if the file is no record."""
         try:
             record = json.loads(self._path.read_text(encoding="utf-8"))
             task, place = record["task"], record["place"]
@@ -65,8 +65,8 @@ class Records:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{self._path} must be the record of an interrupted run; it is not one ({error!r}): move it away, or choose "
-                "another --output-prefix."
+                f"{self._path} must be the record of an interrupted run; it is not one ({error!r}): move it away, or "
+                "choose another --output-prefix."
             ) from None
         if self._task is None or task != self._task:
             logger.info("%s is of a run with other flags or inputs: starting anew", self._path)
@@ -74,7 +74,7 @@ class Records:
         return Place(**{**place, "marks": tuple(Mark(**mark) for mark in place["marks"])})
 
     def save(self, place: Place) -> bool:
-        """Record ``place``, whole or not at all, and say whether it is recorded. What it speaks of must be on the disk."""
+        """Record ``place``, whole or not at all, and say whether it is. What it speaks of must be on the disk."""
         if self._task is None:
             return False
         partial = self._path.with_name(self._path.name + ".partial")

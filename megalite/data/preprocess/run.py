@@ -105,21 +105,22 @@ def _deciding_flags(options: PreprocessOptions) -> dict[str, object]:
 def _check_eod(tokenizer: Tokenizer) -> None:
     if tokenizer.eod is None:
         raise TokenizerError(
-            f"--append-eod needs a tokenizer with an end-of-document token; {tokenizer.name} declares none: name it with "
-            "--eod-token, declare eos_token in tokenizer_config.json, or leave --append-eod out."
+            f"--append-eod needs a tokenizer with an end-of-document token; {tokenizer.name} declares none: name it "
+            "with --eod-token, declare eos_token in tokenizer_config.json, or leave --append-eod out."
         )
     if tokenizer.name != "NullTokenizer" and tokenizer.encode("a")[-1:] == [tokenizer.eod]:
         logger.warning(
-            "the tokenizer itself ends each text with its end-of-document token %d, and --append-eod adds a second one: "
-            "leave it out, or pass --tokenizer-hf-no-include-special-tokens", tokenizer.eod,
+            "the tokenizer itself ends each text with its end-of-document token %d, and --append-eod adds a second "
+            "one: leave it out, or pass --tokenizer-hf-no-include-special-tokens",
+            tokenizer.eod,
         )
 
 
 def _check_valid(chunk: EncodedChunk) -> None:
     for reason, fault in chunk.skipped.items():
         raise DataError(
-            f"{fault.path}:{fault.line}: {reason}: {fault.detail}. Each line must be one JSON object that holds the text (or "
-            "plain text, or a row): mend it, or pass --skip-invalid to leave such lines out and count them."
+            f"{fault.path}:{fault.line}: {reason}: {fault.detail}. Each line must be one JSON object that holds the "
+            "text (or plain text, or a row): mend it, or pass --skip-invalid to leave such lines out and count them."
         )
 
 
@@ -128,8 +129,8 @@ def _check_not_empty(options: PreprocessOptions, summary: Summary) -> None:
         if not column.tokens:
             skipped = "".join(f"; {line}" for line in summary.skipped_text())
             raise DataError(
-                f"the corpus of {key!r} must hold at least one token; {' '.join(options.input)} gave {column.documents} "
-                f"documents, {column.empty} of them empty{skipped}. Nothing was written."
+                f"the corpus of {key!r} must hold at least one token; {' '.join(options.input)} gave "
+                f"{column.documents} documents, {column.empty} of them empty{skipped}. Nothing was written."
             )
 
 

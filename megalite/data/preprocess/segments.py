@@ -26,7 +26,8 @@ _SPLIT_PATTERNS = {
     _CONTRACTIONS + _LETTERS + r"|\p{N}{1,3}" + _REST: _BEFORE_SPACE_OR_LINE,  # cl100k, Llama 3
     _CONTRACTIONS + _LETTERS + r"|\p{N}" + _REST: _BEFORE_SPACE_OR_LINE,  # Qwen 2
 }
-_NORMALIZERS = (None, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "BertNormalizer")  # a space stands alone in all of them
+_NORMALIZERS = (None, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "BertNormalizer")
+"""A space stands alone in all of them."""
 _WORD_MODELS = ("BPE", "WordPiece")
 
 

@@ -20,8 +20,8 @@ import re
 from typing import Iterator
 
 ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof st sr jr rev gen col lt sgt capt sen rep gov pres messrs mt ft ed eds ca cf vs viz e.g i.e approx "
-    "dept jan feb mar apr jun jul aug sep sept oct nov dec".split()
+    "mr mrs ms dr prof st sr jr rev gen col lt sgt capt sen rep gov pres messrs mt ft ed eds ca cf vs viz e.g i.e "
+    "approx dept jan feb mar apr jun jul aug sep sept oct nov dec".split()
 )
 BEFORE_NUMBERS = frozenset("no nos vol vols fig figs eq eqs sec ch p pp art".split())
 

@@ -23,7 +23,7 @@ _SCHEMES = {
 
 
 class StandIn(NamedTuple):
-    """``backend`` encodes what lies between ``prefix`` and ``suffix``, the ids that the tokenizer puts around each text.
+    """``backend`` encodes what is between ``prefix`` and ``suffix``, ids that the tokenizer puts around each text.
 
     ``special_texts`` are those that might be taken for special tokens, for a test whether both do the same with them.
     """

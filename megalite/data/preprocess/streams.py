@@ -1,7 +1,7 @@
 """Files, compressed or not, and standard input as streams of bytes.
 
-The content decides whether a file is compressed, not its name: what is called .gz may have been unpacked on its way, and
-the reverse.
+The content decides whether a file is compressed, not its name: what is called .gz may have been unpacked on its way,
+and the reverse.
 """
 
 import contextlib
@@ -55,8 +55,8 @@ def open_stored(path: Path) -> Iterator[BinaryIO]:
 
 
 def pieces(path: Path, stored: BinaryIO, size: int) -> Iterator[bytes]:
-    """The text of ``stored``, uncompressed and without the byte-order mark that some editors write first, in pieces of at
-    most ``size`` bytes.
+    """The text of ``stored``, uncompressed and without the byte-order mark that some editors write first, in pieces of
+    at most ``size`` bytes.
 
     Raises DataError, with the file, when compressed data is damaged or cut short.
     """
@@ -69,8 +69,8 @@ def pieces(path: Path, stored: BinaryIO, size: int) -> Iterator[bytes]:
             num_bytes += len(piece)
     except (EOFError, zlib.error, gzip.BadGzipFile, _Damaged) as error:
         raise DataError(
-            f"{path} must be whole {compression} data; after {num_bytes} bytes of text: {error}. Fetch or compress the file "
-            "again."
+            f"{path} must be whole {compression} data; after {num_bytes} bytes of text: {error}. Fetch or compress the "
+            "file again."
         ) from None
 
 

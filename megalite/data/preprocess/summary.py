@@ -37,7 +37,8 @@ class ColumnSummary:
     def text(self) -> str:
         return (
             f"{self.documents:,} documents, {self.tokens:,} tokens, {self.text_bytes:,} bytes of text "
-            f"({self.tokens_per_byte:.4f} tokens a byte), {self.empty:,} empty documents, longest {self.longest:,} tokens"
+            f"({self.tokens_per_byte:.4f} tokens a byte), {self.empty:,} empty documents, "
+            f"longest {self.longest:,} tokens"
         )
 
 
@@ -90,7 +91,7 @@ class Summary:
         return lines + [f"left out {self.duplicates:,} documents whose text came before"] * bool(self.duplicates)
 
     def as_json(self, key: str) -> dict[str, Any]:
-        """What is recorded beside the corpus of ``key``: nothing that depends on the machine or the number of workers."""
+        """What is recorded beside the corpus of ``key``: nothing that depends on machine or number of workers."""
         column = self.columns[key]
         return {
             "json_key": key,
@@ -106,7 +107,9 @@ class Summary:
     def report(self) -> dict[str, Any]:
         """All counts and rates of the run, for ``--summary-json``."""
         seconds = max(self.seconds, 1e-9)
-        counts = {key: {**vars(column), "tokens_per_byte": column.tokens_per_byte} for key, column in self.columns.items()}
+        counts = {
+            key: {**vars(column), "tokens_per_byte": column.tokens_per_byte} for key, column in self.columns.items()
+        }
         return {
             "corpora": counts,
             "skipped": {reason: vars(skipped) for reason, skipped in self.skipped.items()},

@@ -17,7 +17,9 @@ def build_tokenizer(options: TokenizerOptions) -> Tokenizer:
     """
     if options.tokenizer_type is None:
         types = ", ".join(available(__name__))
-        raise TokenizerError(f"--tokenizer-type must say how text becomes tokens; none was given; choose from: {types}.")
+        raise TokenizerError(
+            f"--tokenizer-type must say how text becomes tokens; none was given; choose from: {types}."
+        )
     name = options.tokenizer_type.removesuffix("Tokenizer").lower()
     return load(__name__, name, "--tokenizer-type").build(options)
 

@@ -28,13 +28,15 @@ def build(options: TokenizerOptions) -> Tokenizer:
     missing = [symbol for symbol in pre_tokenizers.ByteLevel.alphabet() if symbol not in vocab]
     if missing:
         raise TokenizerError(
-            f"--vocab-file must hold a symbol for each of the 256 bytes; {vocab_file} lacks {len(missing)} of them: is it "
-            "the vocabulary of a byte-level BPE?"
+            f"--vocab-file must hold a symbol for each of the 256 bytes; {vocab_file} lacks {len(missing)} of them: is "
+            "it the vocabulary of a byte-level BPE?"
         )
     try:
         model = models.BPE.from_file(str(vocab_file), str(merge_file))
     except Exception as error:  # the library raises plain Exception
-        raise TokenizerError(f"--vocab-file {vocab_file} and --merge-file {merge_file} must fit together: {error}.") from None
+        raise TokenizerError(
+            f"--vocab-file {vocab_file} and --merge-file {merge_file} must fit together: {error}."
+        ) from None
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()

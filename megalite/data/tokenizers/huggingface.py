@@ -31,7 +31,9 @@ def build(options: TokenizerOptions) -> Tokenizer:
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
-        raise TokenizerError(f"--tokenizer-model must be a tokenizer.json; {path} cannot be read as one: {error}.") from None
+        raise TokenizerError(
+            f"--tokenizer-model must be a tokenizer.json; {path} cannot be read as one: {error}."
+        ) from None
     identity = {key: value for key, value in content.items() if key not in ("truncation", "padding")}
     add_special_tokens = not options.tokenizer_hf_no_include_special_tokens
     tokenizer = RustTokenizer(backend, "HuggingFaceTokenizer", fingerprint(identity), add_special_tokens)
@@ -47,8 +49,9 @@ def _tokenizer_file(model: str | None) -> Path:
     path = Path(model) / "tokenizer.json" if Path(model).is_dir() else Path(model)
     if not path.is_file():
         raise TokenizerError(
-            f"--tokenizer-model must be {wanted}; given {model!r}, but there is no file {path}. Nothing is fetched from a "
-            "hub: download the tokenizer first (in transformers: AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR))."
+            f"--tokenizer-model must be {wanted}; given {model!r}, but there is no file {path}. Nothing is fetched "
+            "from a hub: download the tokenizer first (in transformers: "
+            "AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR))."
         )
     return path
 

@@ -23,7 +23,9 @@ class NullTokenizer:
         try:
             ids = [int(word) for word in text.split()]
         except ValueError as error:
-            raise TokenizerError(f"NullTokenizer reads integers with spaces between them; given {error.args[0]}.") from None
+            raise TokenizerError(
+                f"NullTokenizer reads integers with spaces between them; given {error.args[0]}."
+            ) from None
         if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
             raise TokenizerError(
                 f"NullTokenizer's ids must be 0 to {self.vocab_size - 1}; given {min(ids)} to {max(ids)}: "

@@ -28,7 +28,9 @@ class TikTokenizer:
         self.definition = definition
         self._allowed_special = "all" if definition.reads_special_tokens else set()
         self.vocab_size = encoding.max_token_value + 1
-        self.special = SpecialTokens(**{role: definition.special_tokens[token] for role, token in definition.roles.items()})
+        self.special = SpecialTokens(
+            **{role: definition.special_tokens[token] for role, token in definition.roles.items()}
+        )
         self.eod: int | None = None
         ranks = sorted((rank, base64.b64encode(token).decode("ascii")) for token, rank in definition.ranks.items())
         self.fingerprint = fingerprint([self.name, definition.pattern, ranks, definition.special_tokens])

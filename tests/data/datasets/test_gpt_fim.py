@@ -17,7 +17,8 @@ FIM = {"fim_data": True, "tokenizer_type": "HuggingFaceTokenizer"}
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     path = byte_level_bpe(tmp_path_factory.mktemp("tokenizer"), special_tokens=SPECIAL)
-    return build_tokenizer(TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(path))), str(path)
+    options = TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(path))
+    return build_tokenizer(options), str(path)
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,9 @@ def test_ranges_of_a_plain_file_hold_each_line_once_and_whole(tmp_path_factory, 
     assert all(data.endswith(b"\n") for data in filled[:-1])
     for data in filled:
         data.decode("utf-8")
-    assert [chunk.position for chunk in ranges] == [min(num_bytes * (n + 1), path.stat().st_size) for n in range(len(ranges))]
+    assert [chunk.position for chunk in ranges] == [
+        min(num_bytes * (n + 1), path.stat().st_size) for n in range(len(ranges))
+    ]
 
 
 def test_the_ranges_within_a_long_line_are_empty(tmp_path):
@@ -83,7 +85,12 @@ def test_invalid_utf8_in_text_has_its_line(tmp_path):
 
 
 def test_positions_go_on_over_files_of_all_kinds(tmp_path):
-    contents = {"a.jsonl": b'{"text": "1"}\n', "b.jsonl.gz": gzip.compress(b'{"text": "2"}\n'), "c.txt": b"three", "d.jsonl": b'{"text": "4"}'}
+    contents = {
+        "a.jsonl": b'{"text": "1"}\n',
+        "b.jsonl.gz": gzip.compress(b'{"text": "2"}\n'),
+        "c.txt": b"three",
+        "d.jsonl": b'{"text": "4"}',
+    }
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     found = list(chunks([tmp_path / name for name in contents], "auto", ("text",)))
@@ -106,12 +113,15 @@ def test_a_pipe_is_read_by_the_parent(tmp_path, wanted, expected):
 
 def test_the_name_tells_the_format(tmp_path):
     names = ["a.jsonl", "a.json.gz", "a", "a.txt", "a.txt.zst", "a.parquet", "-"]
-    assert [format_of(tmp_path / name, "auto") for name in names] == ["jsonl", "jsonl", "jsonl", "text", "text", "parquet", "jsonl"]
+    formats = ["jsonl", "jsonl", "jsonl", "text", "text", "parquet", "jsonl"]
+    assert [format_of(tmp_path / name, "auto") for name in names] == formats
     assert format_of(tmp_path / "a.txt", "jsonl") == "jsonl"
 
 
 def test_plain_text_has_one_key(tmp_path):
     check_keys([tmp_path / "a.jsonl"], "auto", ("a", "b"))
     check_keys([tmp_path / "a.txt"], "auto", ("a",))
-    with pytest.raises(ConfigError, match="--json-keys must be one key for plain text, which has none; given a b with .*a.txt"):
+    with pytest.raises(
+        ConfigError, match="--json-keys must be one key for plain text, which has none; given a b with .*a.txt"
+    ):
         check_keys([tmp_path / "a.jsonl", tmp_path / "a.txt"], "auto", ("a", "b"))

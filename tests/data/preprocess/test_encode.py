@@ -41,7 +41,14 @@ def test_the_end_of_document_goes_to_the_last_sequence():
 
 @pytest.mark.parametrize("append_eod", [False, True])
 def test_an_empty_text_is_a_document_without_a_sequence(append_eod):
-    lines = ['{"text": ""}', '{"text": "7"}', '{"text": []}', '{"text": ["", " "]}', '{"text": ["", "8", ""]}', '{"text": ""}']
+    lines = [
+        '{"text": ""}',
+        '{"text": "7"}',
+        '{"text": []}',
+        '{"text": ["", " "]}',
+        '{"text": ["", "8", ""]}',
+        '{"text": ""}',
+    ]
     seven, eight = ([7, 100], [8, 100]) if append_eod else ([7], [8])
     encoded = encoder(append_eod=append_eod)(block(*lines))
     assert arrays(encoded.columns[0]) == [seven + eight, [len(seven), len(eight)], [0, 1, 0, 0, 1, 0]]
@@ -81,7 +88,9 @@ def test_the_earlier_of_two_kinds_of_fault_is_reported():
 
 
 def test_faults_are_left_out_and_counted_on_request():
-    lines = block('{"text": "1"}', '{"txt": "1"}', '{"text": "x"}', "{", '{"text": "2"}', "[", '{"text": "200"}', first_line=5)
+    lines = block(
+        '{"text": "1"}', '{"txt": "1"}', '{"text": "x"}', "{", '{"text": "2"}', "[", '{"text": "200"}', first_line=5
+    )
     encoded = encoder(skip_invalid=True)(lines)
     assert arrays(encoded.columns[0]) == [[1, 2], [1, 1], [1, 1]]
     counts = {reason: (count, line) for reason, (count, _, line, _) in faults_of(encoded).items()}
@@ -89,7 +98,9 @@ def test_faults_are_left_out_and_counted_on_request():
 
 
 def test_a_fault_in_one_key_leaves_the_line_out_of_all():
-    encoded = encoder(keys=("a", "b"), skip_invalid=True)(block('{"a": "1", "b": "x"}', '{"a": "2", "b": "3"}', '{"a": "4"}'))
+    encoded = encoder(keys=("a", "b"), skip_invalid=True)(
+        block('{"a": "1", "b": "x"}', '{"a": "2", "b": "3"}', '{"a": "4"}')
+    )
     assert [column.tokens.tolist() for column in encoded.columns] == [[2], [3]]
 
 
@@ -100,7 +111,9 @@ def test_a_process_builds_its_tokenizer_once(tmp_path):
     settings = EncodeSettings(options)
     first = encode_chunk(settings, block('{"text": "a"}'))
     (tmp_path / "tokenizer.json").unlink()
-    assert arrays(encode_chunk(settings, block('{"text": "a"}')).columns[0]) == arrays(first.columns[0]) == [[0], [1], [1]]
+    assert (
+        arrays(encode_chunk(settings, block('{"text": "a"}')).columns[0]) == arrays(first.columns[0]) == [[0], [1], [1]]
+    )
 
 
 def test_sentences_are_sequences(tmp_path):
@@ -110,7 +123,9 @@ def test_sentences_are_sequences(tmp_path):
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.save(str(tmp_path / "tokenizer.json"))
     options = TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(tmp_path))
-    lines = block('{"text": "One two. Three\\nfour.\\n\\nFive."}', '{"text": ["Six. Seven.", "Eight"]}', '{"text": " "}')
+    lines = block(
+        '{"text": "One two. Three\\nfour.\\n\\nFive."}', '{"text": ["Six. Seven.", "Eight"]}', '{"text": " "}'
+    )
 
     def lengths(sentences):
         column = ChunkEncoder(EncodeSettings(options, sentences=sentences))(lines).columns[0]

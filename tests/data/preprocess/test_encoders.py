@@ -29,7 +29,9 @@ def bpe(tmp_path_factory) -> RustTokenizer:
 
 def variant(tokenizer: RustTokenizer, **parts) -> RustTokenizer:
     description = json.loads(tokenizer.backend.to_str())
-    return RustTokenizer(tokenizers.Tokenizer.from_str(json.dumps({**description, **parts})), "HuggingFaceTokenizer", "")
+    return RustTokenizer(
+        tokenizers.Tokenizer.from_str(json.dumps({**description, **parts})), "HuggingFaceTokenizer", ""
+    )
 
 
 def wrapped(tokenizer: RustTokenizer) -> RustTokenizer:
@@ -107,14 +109,19 @@ def unsupported(bpe) -> RustTokenizer:
     [
         (unequal, "gigatoken's ids differ on the text 'x andand y'"),
         (unsupported, "gigatoken refuses this tokenizer: "),
-        (lambda _: build_tokenizer(TokenizerOptions(tokenizer_type="NullTokenizer", vocab_size=9)), "gigatoken refuses this tokenizer: it does not know a NullTokenizer"),
+        (
+            lambda _: build_tokenizer(TokenizerOptions(tokenizer_type="NullTokenizer", vocab_size=9)),
+            "gigatoken refuses this tokenizer: it does not know a NullTokenizer",
+        ),
     ],
 )
 def test_where_gigatoken_is_not_equal_the_reason_is_given(bpe, make, reason):
     tokenizer = make(bpe)
     choice = choose_backend("auto", tokenizer, ["1"])
     assert (choice.backend, reason in choice.reason) == ("tokenizers", True), choice.reason
-    with pytest.raises(TokenizerError, match="--tokenizer-backend gigatoken needs a tokenizer that gigatoken encodes alike"):
+    with pytest.raises(
+        TokenizerError, match="--tokenizer-backend gigatoken needs a tokenizer that gigatoken encodes alike"
+    ):
         choose_backend("gigatoken", tokenizer, ["1"])
 
 
@@ -122,7 +129,9 @@ def test_a_difference_on_the_corpus_itself_is_found(bpe, monkeypatch):
     monkeypatch.setattr("megalite.data.preprocess.encoders.PROBES", ())
     other = variant(bpe)
     other.backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    monkeypatch.setattr(GigatokenEncoder, "__call__", lambda self, texts: PlainEncoder(bpe)([text.replace("é", "e") for text in texts]))
+    monkeypatch.setattr(
+        GigatokenEncoder, "__call__", lambda self, texts: PlainEncoder(bpe)([text.replace("é", "e") for text in texts])
+    )
     assert choose_backend("auto", other, ["abc"]).backend == "gigatoken"
     choice = choose_backend("auto", other, ["abc", "café " + "x" * 100])
     assert choice.reason == f"gigatoken's ids differ on the text {('café ' + 'x' * 100)[:60]!r}..."

@@ -123,7 +123,9 @@ def test_compression_is_seen_in_the_content_not_in_the_name(tmp_path):
     assert lines_of(read(packed)) == [(1, b"one"), (2, b"two")]
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-5], lambda data: data[:300], lambda data: data[:50] + b"\xff" * 9 + data[59:]])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-5], lambda data: data[:300], lambda data: data[:50] + b"\xff" * 9 + data[59:]]
+)
 def test_damaged_compressed_data(tmp_path, damage):
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(damage(gzip.compress(os.urandom(1000).hex().encode())))

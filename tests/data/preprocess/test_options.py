@@ -11,9 +11,11 @@ BASE = ["--input", "a.jsonl", "--output-prefix", "out"]
 
 
 def test_the_flags_of_megatron():
-    arguments = "--input a.jsonl b --json-keys text title --output-prefix out --append-eod --workers 3 --log-interval 7 " \
-        "--split-sentences --keep-newlines " \
+    arguments = (
+        "--input a.jsonl b --json-keys text title --output-prefix out --append-eod --workers 3 --log-interval 7 "
+        "--split-sentences --keep-newlines "
         "--tokenizer-type GPT2BPETokenizer --vocab_file v.json --merge-file m.txt"
+    )
     assert parse_options(arguments.split()) == PreprocessOptions(
         input=("a.jsonl", "b"),
         output_prefix="out",
@@ -42,7 +44,13 @@ def test_what_cannot_be_honoured_is_refused_by_name(flag, spelling):
 
 @pytest.mark.parametrize(
     "given",
-    [["--partitions", "4"], ["--partitions=4"], ["--lang", "english"], ["--keep-sequential-samples"], ["--dataset_impl", "mmap"]],
+    [
+        ["--partitions", "4"],
+        ["--partitions=4"],
+        ["--lang", "english"],
+        ["--keep-sequential-samples"],
+        ["--dataset_impl", "mmap"],
+    ],
 )
 def test_what_changes_nothing_is_accepted_and_named(given, caplog):
     with caplog.at_level("INFO", "megalite"):

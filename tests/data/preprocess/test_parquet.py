@@ -32,7 +32,9 @@ def test_a_row_is_a_document_and_a_row_group_a_chunk(tmp_path):
 
 
 def test_several_columns_lists_and_bytes(tmp_path):
-    path = write(tmp_path / "x.parquet", a=[["one", "two"], []], b=pyarrow.array([b"\xc3\xa9", b"\xff"], pyarrow.binary()))
+    path = write(
+        tmp_path / "x.parquet", a=[["one", "two"], []], b=pyarrow.array([b"\xc3\xa9", b"\xff"], pyarrow.binary())
+    )
     (good, bad), = found(path, ("b", "a"))
     assert good.texts == [["é"], ["one", "two"]]
     assert (bad.line, bad.reason) == (2, "invalid UTF-8")
@@ -75,5 +77,7 @@ def test_standard_input_cannot_be_parquet():
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     path = write(tmp_path / "x.parquet", text=["a"])
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(DataError, match=r"x.parquet, a Parquet file, needs .* not installed: pip install megalite\[pyarrow\]"):
+    with pytest.raises(
+        DataError, match=r"x.parquet, a Parquet file, needs .* not installed: pip install megalite\[pyarrow\]"
+    ):
         found(path)

@@ -43,7 +43,9 @@ def documents_of(prefix: Path) -> list[list[list[int]]]:
 
 
 def test_a_corpus_reads_back_as_its_text(tmp_path, capsys):
-    tokenizer = TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(byte_level_bpe(tmp_path / "tok")))
+    tokenizer = TokenizerOptions(
+        tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(byte_level_bpe(tmp_path / "tok"))
+    )
     corpus = write_lines(tmp_path / "x.jsonl", *(json.dumps({"text": text}) for text in MULTILINGUAL))
     summary = preprocess(options(tmp_path, corpus, tokenizer=tokenizer, append_eod=True))
     prefix, built = tmp_path / "out_text_document", build_tokenizer(tokenizer)
@@ -118,7 +120,8 @@ def test_the_files_are_the_same_for_any_number_of_workers_and_as_written_one_by_
 
 
 @pytest.mark.parametrize(
-    "vocab_size, dtype", [(65_499, "uint16"), (65_500, "int32"), (65_535, "int32"), (65_536, "int32"), (65_538, "int32")]
+    "vocab_size, dtype",
+    [(65_499, "uint16"), (65_500, "int32"), (65_535, "int32"), (65_536, "int32"), (65_538, "int32")],
 )
 def test_the_largest_id_survives_at_every_border_of_the_dtypes(tmp_path, vocab_size, dtype):
     largest = vocab_size - 1  # which is the end-of-document token of a tokenizer of this size
@@ -134,7 +137,9 @@ def test_empty_documents_anywhere_are_kept_and_counted(tmp_path, lengths, append
     corpus = write_lines(tmp_path / "x.jsonl", *(json.dumps({"text": "7 " * length}) for length in lengths))
     summary = preprocess(options(tmp_path, corpus, append_eod=append_eod))
     end = [100] if append_eod else []
-    assert documents_of(tmp_path / "out_text_document") == [[[7] * length + end] if length else [] for length in lengths]
+    assert documents_of(tmp_path / "out_text_document") == [
+        [[7] * length + end] if length else [] for length in lengths
+    ]
     assert summary.columns["text"].empty == lengths.count(0)
     assert f"{len(lengths)} documents" in capsys.readouterr().out
 
@@ -184,21 +189,31 @@ def test_invalid_lines_are_left_out_on_request_counted_and_shown(tmp_path, caplo
     corpus = write_lines(tmp_path / "x.jsonl", '{"text": "1"}', "{", '{"txt": "1"}', "[", '{"text": "2"}')
     summary = preprocess(options(tmp_path, corpus, skip_invalid=True))
     assert documents_of(tmp_path / "out_text_document") == [[[1]], [[2]]]
-    assert {reason: skipped.count for reason, skipped in summary.skipped.items()} == {"malformed JSON": 2, "missing key": 1}
+    assert {reason: skipped.count for reason, skipped in summary.skipped.items()} == {
+        "malformed JSON": 2,
+        "missing key": 1,
+    }
     assert any(f"left out 2 lines, the first at {corpus}:2: malformed JSON" in message for message in caplog.messages)
-    assert read_sidecar(str(tmp_path / "out_text_document")).summary["skipped_lines"] == {"malformed JSON": 2, "missing key": 1}
+    assert read_sidecar(str(tmp_path / "out_text_document")).summary["skipped_lines"] == {
+        "malformed JSON": 2,
+        "missing key": 1,
+    }
 
 
 def test_nothing_but_invalid_lines_is_an_error_that_says_so(tmp_path):
     corpus = write_lines(tmp_path / "x.jsonl", '{"txt": "1"}', '{"txt": "1"}')
-    with pytest.raises(DataError, match="gave 0 documents, 0 of them empty; left out 2 lines, the first at .*x.jsonl:1: missing key"):
+    with pytest.raises(
+        DataError, match="gave 0 documents, 0 of them empty; left out 2 lines, the first at .*x.jsonl:1: missing key"
+    ):
         preprocess(options(tmp_path, corpus, skip_invalid=True))
 
 
 def test_append_eod_without_such_a_token_is_refused_before_any_data_is_read(tmp_path):
     path = word_level(tmp_path / "tok" / "tokenizer.json", ["<unk>", "a", "<stop>"])
     tokenizer = TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(path))
-    with pytest.raises(TokenizerError, match="--append-eod needs a tokenizer with an end-of-document token.*--eod-token"):
+    with pytest.raises(
+        TokenizerError, match="--append-eod needs a tokenizer with an end-of-document token.*--eod-token"
+    ):
         preprocess(options(tmp_path, tmp_path / "no such input", tokenizer=tokenizer, append_eod=True))
     assert not list(tmp_path.glob("out*"))
     corpus = write_lines(tmp_path / "x.jsonl", '{"text": "a a"}')
@@ -221,7 +236,9 @@ def test_a_second_end_of_document_is_warned_of(tmp_path, caplog):
 
 def test_a_missing_tokenizer_creates_nothing(tmp_path):
     tokenizer = TokenizerOptions(
-        tokenizer_type="GPT2BPETokenizer", vocab_file=str(tmp_path / "vocab.json"), merge_file=str(tmp_path / "merges.txt")
+        tokenizer_type="GPT2BPETokenizer",
+        vocab_file=str(tmp_path / "vocab.json"),
+        merge_file=str(tmp_path / "merges.txt"),
     )
     corpus = write_lines(tmp_path / "x.jsonl", '{"text": "a"}')
     with pytest.raises(TokenizerError, match="--vocab-file must be an existing file .*vocab.json"):
@@ -245,7 +262,9 @@ def test_flags_out_of_range(tmp_path, fields, message):
 
 
 def bpe(directory: Path) -> TokenizerOptions:
-    return TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(byte_level_bpe(directory / "tok")))
+    return TokenizerOptions(
+        tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(byte_level_bpe(directory / "tok"))
+    )
 
 
 def written(directory: Path) -> dict[str, bytes]:
@@ -254,7 +273,9 @@ def written(directory: Path) -> dict[str, bytes]:
 
 def test_both_backends_write_the_same_files_and_the_log_says_which_and_why(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(logger, "propagate", True)
-    corpus = write_lines(tmp_path / "x.jsonl", *(json.dumps({"text": text + " <|endoftext|>"}) for text in MULTILINGUAL))
+    corpus = write_lines(
+        tmp_path / "x.jsonl", *(json.dumps({"text": text + " <|endoftext|>"}) for text in MULTILINGUAL)
+    )
     files = []
     for backend in ("auto", "gigatoken", "tokenizers"):
         with caplog.at_level("INFO", "megalite"):
@@ -268,8 +289,12 @@ def test_both_backends_write_the_same_files_and_the_log_says_which_and_why(tmp_p
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sentences_become_a_corpus_of_another_name(tmp_path, workers):
-    corpus = write_lines(tmp_path / "x.jsonl", '{"text": "One. Two.\\n Three."}', '{"text": " "}', '{"text": ["Four.", "Five"]}')
-    preprocess(options(tmp_path, corpus, tokenizer=bpe(tmp_path), append_eod=True, split_sentences=True, workers=workers))
+    corpus = write_lines(
+        tmp_path / "x.jsonl", '{"text": "One. Two.\\n Three."}', '{"text": " "}', '{"text": ["Four.", "Five"]}'
+    )
+    preprocess(
+        options(tmp_path, corpus, tokenizer=bpe(tmp_path), append_eod=True, split_sentences=True, workers=workers)
+    )
     decode = build_tokenizer(bpe(tmp_path)).decode
     documents = documents_of(tmp_path / "out_text_sentence")
     end = "<|endoftext|>"
@@ -283,7 +308,9 @@ def test_only_the_first_document_of_a_text_stays(tmp_path, caplog, monkeypatch):
     (tmp_path / "in").mkdir()
     write_lines(tmp_path / "in" / "a.jsonl", '{"a": "1", "b": "1"}', '{"a": "1", "b": "2"}', '{"a": "1", "b": "1"}')
     write_lines(tmp_path / "in" / "b.jsonl", '{"a": "1", "b": "2"}', '{"a": "", "b": "3"}', '{"a": "", "b": "3"}')
-    summary = preprocess(options(tmp_path, tmp_path / "in", json_keys=("a", "b"), dedup=True, append_eod=True, workers=2))
+    summary = preprocess(
+        options(tmp_path, tmp_path / "in", json_keys=("a", "b"), dedup=True, append_eod=True, workers=2)
+    )
     assert documents_of(tmp_path / "out_a_document") == [[[1, 100]], [[1, 100]], []]
     assert documents_of(tmp_path / "out_b_document") == [[[1, 100]], [[2, 100]], [[3, 100]]]
     assert (summary.duplicates, summary.columns["b"].text_bytes) == (3, 3)
@@ -370,7 +397,10 @@ def test_other_flags_or_inputs_start_anew(tmp_path, monkeypatch, caplog):
     with caplog.at_level("INFO", "megalite"):
         for directory in (tmp_path, tmp_path / "whole"):
             preprocess(options(directory, inputs, tokenizer=tokenizer, skip_invalid=True, append_eod=True))
-    assert any("out.resume.json is of a run with other flags or inputs: starting anew" in message for message in caplog.messages)
+    assert any(
+        "out.resume.json is of a run with other flags or inputs: starting anew" in message
+        for message in caplog.messages
+    )
     assert written(tmp_path) == written(tmp_path / "whole")
 
 
@@ -390,7 +420,9 @@ def test_a_lost_partial_file_is_told(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             preprocess(options(tmp_path, inputs, tokenizer=tokenizer, skip_invalid=True))
     (tmp_path / "out_text_document.lengths.partial").write_bytes(b"")
-    with pytest.raises(DataError, match=r"lengths.partial must hold at least the \d+ bytes .* it holds 0: remove .*resume.json"):
+    with pytest.raises(
+        DataError, match=r"lengths.partial must hold at least the \d+ bytes .* it holds 0: remove .*resume.json"
+    ):
         preprocess(options(tmp_path, inputs, tokenizer=tokenizer, skip_invalid=True))
 
 

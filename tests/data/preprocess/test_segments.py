@@ -17,7 +17,10 @@ WORDS = {
     "gpt2": (pre_tokenizers.ByteLevel(add_prefix_space=False), None),
     "gpt2 with nfc": (pre_tokenizers.ByteLevel(add_prefix_space=False), normalizers.NFC()),
     **{
-        name: (pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(rule), "isolated"), pre_tokenizers.ByteLevel(**BYTES)]), None)
+        name: (
+            pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(rule), "isolated"), pre_tokenizers.ByteLevel(**BYTES)]),
+            None,
+        )
         for name, rule in (("gpt2 by a pattern", GPT2), ("cl100k", CL100K), ("qwen2", QWEN2))
     },
 }
@@ -28,9 +31,15 @@ def byte_level(words, normalizer=None, special=()) -> RustTokenizer:
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer, backend.normalizer = words, normalizer
     # Merges across everything that may stand side by side, so that a wrong cut shows.
-    text = ["".join(parts) for parts in itertools.product(["a", "b1", ".", "!,", "'s", "é", "\n", "\r\n", " ", "  "], repeat=3)]
+    text = [
+        "".join(parts)
+        for parts in itertools.product(["a", "b1", ".", "!,", "'s", "é", "\n", "\r\n", " ", "  "], repeat=3)
+    ]
     trainer = trainers.BpeTrainer(
-        vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False, special_tokens=list(special)
+        vocab_size=600,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+        special_tokens=list(special),
     )
     backend.train_from_iterator(text * 3, trainer)
     return RustTokenizer(backend, "test", "")
@@ -40,7 +49,9 @@ TOKENIZERS = {name: byte_level(*rules, special=["<|e|>"]) for name, rules in WOR
 
 
 def wordpiece() -> RustTokenizer:
-    backend = tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "b": 2, "##a": 3, "##b": 4, ".": 5, "1": 6}, unk_token="[UNK]"))
+    backend = tokenizers.Tokenizer(
+        models.WordPiece({"[UNK]": 0, "a": 1, "b": 2, "##a": 3, "##b": 4, ".": 5, "1": 6}, unk_token="[UNK]")
+    )
     backend.normalizer, backend.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     return RustTokenizer(backend, "test", "")
 

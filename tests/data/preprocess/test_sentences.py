@@ -11,7 +11,10 @@ CASES = {
     "before numbers": ("See Fig. 3 and No. 7. Oh no. We left.", ["See Fig. 3 and No. 7.", "Oh no.", "We left."]),
     "initials": ("J. R. Smith saw the U.S. Army. It left.", ["J. R. Smith saw the U.S. Army.", "It left."]),
     "decimals": ("It is 3.14. Or 2.72?", ["It is 3.14.", "Or 2.72?"]),
-    "quotes": ('He said: "Stop." Then (he left.) "Now?" Yes.', ['He said: "Stop."', "Then (he left.)", '"Now?"', "Yes."]),
+    "quotes": (
+        'He said: "Stop." Then (he left.) "Now?" Yes.',
+        ['He said: "Stop."', "Then (he left.)", '"Now?"', "Yes."],
+    ),
     "several marks": ("What?! No... Yes.", ["What?!", "No...", "Yes."]),
     "line breaks": ("One\ntwo.\nThree\n", ["One\ntwo.", "Three"]),
     "paragraphs": ("Title\n\nText here\n  \nmore", ["Title", "Text here", "more"]),

@@ -69,5 +69,7 @@ def test_added_around(tmp_path):
     end = tokenizer.token_id("<|endoftext|>")
     assert added_around(tokenizer) == ([], [])
     other = Backend.from_str(tokenizer.backend.to_str())
-    other.post_processor = processors.TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", end)])
+    other.post_processor = processors.TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", end)]
+    )
     assert added_around(RustTokenizer(other, "HuggingFaceTokenizer", "")) == ([end], [])

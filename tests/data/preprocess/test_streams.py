@@ -64,7 +64,9 @@ def overwritten(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind, pack", [("gzip", gzip.compress), ("zstd", zst_stream), ("zstd", zst)])
-@pytest.mark.parametrize("damage", [lambda data: data[:-5], lambda data: data[:300], overwritten], ids=["end", "middle", "bytes"])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-5], lambda data: data[:300], overwritten], ids=["end", "middle", "bytes"]
+)
 def test_damaged_or_cut_off_data(tmp_path, kind, pack, damage):
     (tmp_path / "x.packed").write_bytes(damage(pack(TEXT)))
     with pytest.raises(DataError, match=rf"x.packed must be whole {kind} data; after \d+ bytes of text: .*again"):
@@ -74,7 +76,10 @@ def test_damaged_or_cut_off_data(tmp_path, kind, pack, damage):
 def test_a_missing_package_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     (tmp_path / "x.zst").write_bytes(zst(TEXT))
-    with pytest.raises(DataError, match=r"x.zst, which is compressed by zstd, needs .* not installed: pip install megalite\[zstandard\]"):
+    with pytest.raises(
+        DataError,
+        match=r"x.zst, which is compressed by zstd, needs .* not installed: pip install megalite\[zstandard\]",
+    ):
         read(tmp_path / "x.zst")
 
 

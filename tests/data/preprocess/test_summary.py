@@ -8,7 +8,9 @@ from megalite.data.preprocess.summary import ColumnSummary, Progress, Summary
 
 def column(lengths, document_sequences, text_bytes=0):
     documents = np.array([text_bytes, *[0] * (len(document_sequences) - 1)])
-    return Column(np.zeros(sum(lengths), np.int32), np.array(lengths, np.int32), np.array(document_sequences, np.int32), documents)
+    return Column(
+        np.zeros(sum(lengths), np.int32), np.array(lengths, np.int32), np.array(document_sequences, np.int32), documents
+    )
 
 
 def skipped(count, line, path="x"):
@@ -40,7 +42,10 @@ def test_skipped_lines_add_up_and_the_first_is_kept():
 
 
 def test_rates():
-    summary = Summary({"a": ColumnSummary(documents=10, tokens=300), "b": ColumnSummary(documents=10, tokens=100)}, input_bytes=8_000_000)
+    summary = Summary(
+        {"a": ColumnSummary(documents=10, tokens=300), "b": ColumnSummary(documents=10, tokens=100)},
+        input_bytes=8_000_000,
+    )
     assert summary.rates(2.0) == "5 docs/s | 4.00 MB/s | 200 tokens/s"
 
 
@@ -73,7 +78,13 @@ def test_the_report_has_counts_and_rates():
     summary = Summary({"a": ColumnSummary(10, 10, 300, 1, 600, 50)}, {"bad": skipped(2, 9)}, 7, 8_000_000, 2.0)
     report = json.loads(json.dumps(summary.report()))
     assert report["corpora"]["a"] == {
-        "documents": 10, "sequences": 10, "tokens": 300, "empty": 1, "text_bytes": 600, "longest": 50, "tokens_per_byte": 0.5
+        "documents": 10,
+        "sequences": 10,
+        "tokens": 300,
+        "empty": 1,
+        "text_bytes": 600,
+        "longest": 50,
+        "tokens_per_byte": 0.5,
     }
     assert report["skipped"] == {"bad": {"count": 2, "path": "x", "line": 9, "detail": "why"}}
     assert (report["duplicates"], report["input_bytes"], report["seconds"]) == (7, 8_000_000, 2.0)

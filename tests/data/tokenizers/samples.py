@@ -17,7 +17,7 @@ MULTILINGUAL = [
     "天地玄黃，宇宙洪荒",
     "안녕하세요, 세계! 한글",
     "नमस्ते दुनिया, क्या हाल है?",  # Devanagari with combining vowels
-    "family \U0001f468\u200d\U0001f469\u200d\U0001f467 wave \U0001f44b\U0001f3fd flag \U0001f1eb\U0001f1f7",  # joiners, tones
+    "family \U0001f468\u200d\U0001f469\u200d\U0001f467 wave \U0001f44b\U0001f3fd flag \U0001f1eb\U0001f1f7",
     "إِنَّ الْعِلْمَ نُورٌ يُضِيءُ طَرِيقَ مَنْ يَسِيرُ فِيهِ",  # Arabic with all its marks
     "می‌خواهم کتاب‌های تازه بخوانم",  # Persian with zero-width non-joiners
     "春は曙。ようよう白くなりゆく山ぎわ、コンピューターで文章を書く。",
@@ -25,7 +25,8 @@ MULTILINGUAL = [
     "오늘은 날씨가 맑아서 친구들과 공원에서 책을 읽었습니다.",
     "किताबें पढ़ना और क्षितिज पर सूर्योदय देखना मुझे अच्छा लगता है।",
     "Ελληνικά, кириллица и ещё שָׁלוֹם עוֹלָם; ภาษาไทยไม่มีช่องว่าง",
-    "\U0001f9d1\u200d\U0001f4bb \u2764\ufe0f\u200d\U0001f525 \U0001f3f4\u200d\u2620\ufe0f 1\ufe0f\u20e3 \U0001f469\U0001f3ff\u200d\U0001f680",
+    "\U0001f9d1\u200d\U0001f4bb \u2764\ufe0f\u200d\U0001f525 \U0001f3f4\u200d\u2620\ufe0f 1\ufe0f\u20e3 "
+    "\U0001f469\U0001f3ff\u200d\U0001f680",
     "e\u0301 is not \u00e9 to a tokenizer that does not normalise",
     "tabs\tand\n\n\nnew lines \u2028 and  spaces   \r\n",
     "nul \x00 and control \x07\x1b characters",
@@ -33,7 +34,9 @@ MULTILINGUAL = [
 ]
 
 
-def byte_level_bpe(directory: Path, vocab_size: int = 400, special_tokens: tuple[str, ...] = ("<|endoftext|>",)) -> Path:
+def byte_level_bpe(
+    directory: Path, vocab_size: int = 400, special_tokens: tuple[str, ...] = ("<|endoftext|>",)
+) -> Path:
     """A byte-level BPE trained on :data:`MULTILINGUAL`, as ``directory/tokenizer.json``; special tokens come first."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -51,7 +54,7 @@ def byte_level_bpe(directory: Path, vocab_size: int = 400, special_tokens: tuple
 
 
 def byte_symbols() -> list[str]:
-    """GPT-2's printable stand-in for each of the 256 bytes: itself if printable, else the next character from 256 on."""
+    """GPT-2's printable stand-in for each of the 256 bytes: itself if printable, else the next character past 255."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

@@ -12,7 +12,9 @@ WORDS = ["<unk>", "a", "b", "c"]
 
 
 def build(path, **options):
-    return build_tokenizer(TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(path), **options))
+    return build_tokenizer(
+        TokenizerOptions(tokenizer_type="HuggingFaceTokenizer", tokenizer_model=str(path), **options)
+    )
 
 
 def test_ids_are_those_of_the_library_and_round_trip(tmp_path):
@@ -143,7 +145,8 @@ def test_a_missing_file_names_flag_and_path_and_creates_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content, reason", [("", "must be JSON"), ("[]", "must hold a JSON object; it holds a list"), ("{}", "cannot be read as one")]
+    "content, reason",
+    [("", "must be JSON"), ("[]", "must hold a JSON object; it holds a list"), ("{}", "cannot be read as one")],
 )
 def test_a_damaged_file(tmp_path, content, reason):
     (tmp_path / "tokenizer.json").write_text(content)
