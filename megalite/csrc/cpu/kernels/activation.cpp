@@ -10,18 +10,22 @@ namespace {
 struct Gelu {
   static constexpr float kTwice = 1.5957691216f, kCubic = 0.044715f;
   static Vec twice_u(Vec x) { return x * (kTwice + kTwice * kCubic * (x * x)); }
-  static Vec value(Vec x) { return x * sigmoid(twice_u(x)).value; }
+  template <typename T>
+  static Vec value(Vec x) { return x * sigmoid<T>(twice_u(x)).value; }
+  template <typename T>
   static Vec slope(Vec x) {
-    Sigmoid s = sigmoid(twice_u(x));
+    Sigmoid s = sigmoid<T>(twice_u(x));
     return s.value + x * (s.value * s.rest) * (kTwice + 3.0f * kTwice * kCubic * (x * x));
   }
 };
 
 struct SquaredRelu {
+  template <typename T>
   static Vec value(Vec x) {
     Vec positive = max(splat(0.0f), x);
     return positive * positive;
   }
+  template <typename T>
   static Vec slope(Vec x) { return 2.0f * max(splat(0.0f), x); }
 };
 
@@ -35,8 +39,8 @@ void forward(T* to, const T* x, const T* bias, int64_t rows, int64_t cols) {
   const Output<T> y(to, rows, cols);
   for_rows(rows, cols, [=](int64_t row) {
     for_lanes(cols, [=](int64_t i, auto lanes) {
-      Vec value = load(x + row * cols + i, lanes) + load_or_zero(bias, i, lanes);
-      store(y, row * cols + i, Function::value(value), lanes);
+      Vec value = load_ahead(x + row * cols + i, lanes) + load_or_zero(bias, i, lanes);
+      store(y, row * cols + i, Function::template value<T>(value), lanes);
     });
   });
 }
@@ -49,8 +53,8 @@ void backward(T* to, float* dbias, float* partial, const T* dy, const T* x, cons
     float* sums = block_sums(partial, block, cols);
     for (int64_t row = begin; row < end; ++row) {
       for_lanes(cols, [=](int64_t i, auto lanes) {
-        Vec value = load(x + row * cols + i, lanes) + load_or_zero(bias, i, lanes);
-        Vec grad = load(dy + row * cols + i, lanes) * Function::slope(value);
+        Vec value = load_ahead(x + row * cols + i, lanes) + load_or_zero(bias, i, lanes);
+        Vec grad = load_ahead(dy + row * cols + i, lanes) * Function::template slope<T>(value);
         store(dx, row * cols + i, grad, lanes);
         add_to(sums, i, grad, lanes);
       });
@@ -66,9 +70,9 @@ void swiglu_forward_rows(T* to, const T* x, const T* bias, int64_t rows, int64_t
   for_rows(rows, cols, [=](int64_t row) {
     const T *gates = x + row * 2 * cols, *ups = gates + cols;
     for_lanes(cols, [=](int64_t i, auto lanes) {
-      Vec gate = load(gates + i, lanes) + load_or_zero(bias, i, lanes);
-      Vec up = load(ups + i, lanes) + load_or_zero(bias, cols + i, lanes);
-      store(y, row * cols + i, gate * sigmoid(gate).value * up, lanes);
+      Vec gate = load_ahead(gates + i, lanes) + load_or_zero(bias, i, lanes);
+      Vec up = load_ahead(ups + i, lanes) + load_or_zero(bias, cols + i, lanes);
+      store(y, row * cols + i, gate * sigmoid<T>(gate).value * up, lanes);
     });
   });
 }
@@ -82,10 +86,10 @@ void swiglu_backward_rows(T* to, float* dbias, float* partial, const T* dy, cons
     for (int64_t row = begin; row < end; ++row) {
       const T *gates = x + row * 2 * cols, *ups = gates + cols;
       for_lanes(cols, [=](int64_t i, auto lanes) {
-        Vec gate = load(gates + i, lanes) + load_or_zero(bias, i, lanes);
-        Vec up = load(ups + i, lanes) + load_or_zero(bias, cols + i, lanes);
-        Vec grad = load(dy + row * cols + i, lanes);
-        Sigmoid s = sigmoid(gate);
+        Vec gate = load_ahead(gates + i, lanes) + load_or_zero(bias, i, lanes);
+        Vec up = load_ahead(ups + i, lanes) + load_or_zero(bias, cols + i, lanes);
+        Vec grad = load_ahead(dy + row * cols + i, lanes);
+        Sigmoid s = sigmoid<T>(gate);
         Vec gate_grad = grad * up * (s.value + gate * (s.value * s.rest)), up_grad = grad * gate * s.value;
         store(dx, row * 2 * cols + i, gate_grad, lanes);
         store(dx, row * 2 * cols + cols + i, up_grad, lanes);

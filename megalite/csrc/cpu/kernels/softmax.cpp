@@ -30,7 +30,7 @@ void softmax_row(const Output<T>& y, int64_t start, const T* x, int64_t cols, in
   const int64_t filled = top == -kInfinity ? 0 : cols;
   for_lanes(filled, [&](int64_t i, auto lanes) {
     Vec value = fill(load(x + i, lanes), -kInfinity, lanes);
-    Vec term = select(visible(i, lanes), exp((value - top) * scale), Vec{});
+    Vec term = select(visible(i, lanes), exp<T>((value - top) * scale), Vec{});
     store(room + i, term, lanes);
     sums += term;
   });

@@ -50,6 +50,15 @@ inline Vec max(Vec a, Vec b) { return select(a > b, a, b); }
 inline Vec min(Vec a, Vec b) { return select(a < b, a, b); }
 #endif
 
+// x, or the nearer of -limit and limit where it is beyond them; NaN becomes one of these or stays.
+#if defined(__AVX512F__)
+inline Vec clamp(Vec x, float limit) {
+  return bit_cast<Vec>(_mm512_range_ps(bit_cast<__m512>(x), bit_cast<__m512>(splat(limit)), 2));
+}
+#else
+inline Vec clamp(Vec x, float limit) { return max(splat(-limit), min(splat(limit), x)); }
+#endif
+
 // ---- conversions of integer widths; by name, as GCC 12 makes three instructions of one
 
 typedef uint8_t ByteVec __attribute__((vector_size(kLanes)));
@@ -208,6 +217,13 @@ template <typename T>
 inline Vec load(const T* from, Whole) { return load(from); }
 template <typename T>
 inline Vec load(const T* from, Part part) { return load(from, part.count); }
+// The same from a long stream of which the hardware, that stops at the end of a page, does not load enough in advance.
+template <typename T, typename Lanes>
+inline Vec load_ahead(const T* from, Lanes lanes) {
+  __builtin_prefetch(reinterpret_cast<const char*>(from) + 1024);
+  return load(from, lanes);
+}
+
 template <typename T>
 inline void store(T* to, Vec x, Whole) { store(to, x); }
 template <typename T>
