@@ -35,7 +35,7 @@ struct RowMask {
 };
 
 // Room for the words of a row: its own, those before it in its first block, and those after it in the last blocks.
-inline int64_t room_for(int64_t cols) { return cols + 2 * kWords; }
+inline int64_t room_for(int64_t cols) { return cols + 2 * kWordsAtOnce; }
 
 template <typename T>
 void forward(T* to, const T* x, const T* bias, const T* residual, const int64_t* row_numbers, int64_t rows,
@@ -45,10 +45,10 @@ void forward(T* to, const T* x, const T* bias, const T* residual, const int64_t*
     const RowMask keep(mask, mask.threshold ? row_numbers[row] : 0, cols, room);
     const int64_t start = row * cols;
     for_lanes(cols, [=](int64_t i, auto lanes) {
-      Vec value = load(x + start + i, lanes);
+      Vec value = load_ahead(x + start + i, lanes);
       if (bias != nullptr) value += load(bias + i, lanes);
       value = keep.apply(i, value * mask.scale, lanes);
-      if (residual != nullptr) value += load(residual + start + i, lanes);
+      if (residual != nullptr) value += load_ahead(residual + start + i, lanes);
       store(y, start + i, value, lanes);
     });
   });
@@ -64,7 +64,7 @@ void backward(T* to, float* dbias, float* partial, const T* dy, const int64_t* r
     for (int64_t row = begin; row < end; ++row) {
       const RowMask keep(mask, mask.threshold ? row_numbers[row] : 0, cols, room.data);
       for_lanes(cols, [=](int64_t i, auto lanes) {
-        Vec grad = keep.apply(i, load(dy + row * cols + i, lanes) * mask.scale, lanes);
+        Vec grad = keep.apply(i, load_ahead(dy + row * cols + i, lanes) * mask.scale, lanes);
         store(dx, row * cols + i, grad, lanes);
         add_to(sums, i, grad, lanes);
       });

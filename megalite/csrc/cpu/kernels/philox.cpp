@@ -69,7 +69,9 @@ inline Turn turn(LongVec word) {
 
 // kWords normals of the blocks from `first` on, in order.
 inline void normals(double* out, uint64_t first, Key key) {
-  const Words words = philox(first, key);
+  Words groups[1];
+  philox(groups, first, key);
+  const Words& words = groups[0];
   for (int pair = 0; pair < 2; ++pair) {
     const DoubleVec r = radius(words.word[2 * pair]);
     const Turn t = turn(words.word[2 * pair + 1]);

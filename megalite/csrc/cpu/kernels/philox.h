@@ -31,21 +31,31 @@ struct Words {
   LongVec word[4];  // in the low halves; the high ones hold anything
 };
 
-// Words of the blocks first, first + 1, ..., first + kBlocks - 1.
-inline Words philox(uint64_t first, Key key) {
-  LongVec block{};
-  for (int lane = 0; lane < kBlocks; ++lane) block[lane] = first + lane;
-  LongVec c0 = block, c1 = block >> 32, c2{}, c3{};
+// Words of the blocks first, first + 1, ..., kBlocks of them to each result. The operations of one wait for each other,
+// so several are faster.
+template <int kCount>
+inline void philox(Words (&out)[kCount], uint64_t first, Key key) {
+  LongVec number{};
+  for (int lane = 0; lane < kBlocks; ++lane) number[lane] = lane;
+  LongVec c0[kCount], c1[kCount], c2[kCount] = {}, c3[kCount] = {};
+  for (int group = 0; group < kCount; ++group) {
+    c0[group] = number + (first + group * kBlocks);
+    c1[group] = c0[group] >> 32;
+  }
+#pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
-    const LongVec product0 = multiply(c0, 0xD2511F53u), product1 = multiply(c2, 0xCD9E8D57u);
-    c0 = (product1 >> 32) ^ c1 ^ uint64_t{key.word0};
-    c2 = (product0 >> 32) ^ c3 ^ uint64_t{key.word1};
-    c1 = product1;
-    c3 = product0;
+#pragma GCC unroll 4
+    for (int group = 0; group < kCount; ++group) {
+      const LongVec product0 = multiply(c0[group], 0xD2511F53u), product1 = multiply(c2[group], 0xCD9E8D57u);
+      c0[group] = (product1 >> 32) ^ c1[group] ^ uint64_t{key.word0};
+      c2[group] = (product0 >> 32) ^ c3[group] ^ uint64_t{key.word1};
+      c1[group] = product1;
+      c3[group] = product0;
+    }
     key.word0 += 0x9E3779B9u;
     key.word1 += 0xBB67AE85u;
   }
-  return {{c0, c1, c2, c3}};
+  for (int group = 0; group < kCount; ++group) out[group] = {{c0[group], c1[group], c2[group], c3[group]}};
 }
 
 // a[0] b[0] a[1] b[1] ... to `out`.
@@ -68,14 +78,21 @@ inline void store_interleaved(LongVec* out, LongVec a, LongVec b) {
 #endif
 }
 
-// The words of at least `count` elements from the first one of block `first`, in order; `out` has room for kWords more.
+constexpr int kGroups = 4;
+constexpr int kWordsAtOnce = kGroups * kWords;
+
+// The words of at least `count` elements from the first one of block `first`, in order; `out` has room for kWordsAtOnce
+// more.
 inline void stream_words(uint32_t* out, int64_t count, uint64_t first, Key key) {
-  for (int64_t at = 0; at < count; at += kWords) {
-    const Words words = philox(first + at / 4, key);
-    LongVec ordered[2];
-    store_interleaved(ordered, (words.word[0] & 0xFFFFFFFFu) | (words.word[1] << 32),
-                      (words.word[2] & 0xFFFFFFFFu) | (words.word[3] << 32));
-    memcpy(out + at, ordered, sizeof ordered);
+  for (int64_t at = 0; at < count; at += kWordsAtOnce) {
+    Words groups[kGroups];
+    philox(groups, first + at / 4, key);
+    for (int group = 0; group < kGroups; ++group) {
+      const LongVec* word = groups[group].word;
+      LongVec ordered[2];
+      store_interleaved(ordered, (word[0] & 0xFFFFFFFFu) | (word[1] << 32), (word[2] & 0xFFFFFFFFu) | (word[3] << 32));
+      memcpy(out + at + group * kWords, ordered, sizeof ordered);
+    }
   }
 }
 
