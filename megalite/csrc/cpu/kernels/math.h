@@ -6,8 +6,8 @@
 
 namespace megalite::MEGALITE_ISA {
 
-// Whether what becomes an element of type T may be rough: with an error below 2^-13, which adds less than a tenth to that
-// of rounding to bfloat16.
+// Whether what becomes an element of type T may be rough: with an error below 2^-13, which adds less than a tenth to
+// that of rounding to bfloat16.
 template <typename T>
 constexpr bool kRough = false;
 template <>
@@ -15,9 +15,9 @@ constexpr bool kRough<Bfloat16> = true;
 
 // For -87 <= x <= 88, where results are normal numbers.
 #if defined(__AVX512F__)
-// exp(x) = 2^n exp(r) with n a multiple of 1/32: so r is small, and a table gives the fractions' powers. An addition
-// rounds to n and leaves it, in units of 1/32, in the low bits. Shifted by 18 its whole part comes to the exponent and its
-// fraction, that the table has subtracted, below.
+// exp(x) = 2^n exp(r) with n a multiple of 1/32: so r is small, and a table gives the powers of the fractions. An
+// addition rounds to n and leaves it, in units of 1/32, in the low bits. Shifted by 18, its whole part comes to the
+// exponent; its fraction comes below, and the table has subtracted that.
 template <typename T = float>
 inline Vec exp_in_range(Vec x) {
   const UintVec powers[2] = {
