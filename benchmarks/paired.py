@@ -22,6 +22,9 @@ from megalite.train.memory import peak_rss_bytes
 Contestant = Callable[[int, int], Callable[[], Any]]
 """Called in its own process with (rank, world size): prepares, and returns the function that is timed; picklable."""
 
+_PAUSE = 0.02
+"""Seconds before each turn: the threads of the last contestant wait for more work for some milliseconds, busily."""
+
 
 @dataclass
 class Result:
@@ -39,7 +42,7 @@ class Result:
 class _World:
     """The processes of one contestant, joined by gloo where there are several."""
 
-    def __init__(self, contestant: Contestant, world_size: int, threads: int):
+    def __init__(self, contestant: Contestant, world_size: int, threads: int, untimed: int):
         context = multiprocessing.get_context("spawn")
         self._directory = tempfile.TemporaryDirectory(prefix="race-")
         self._pipes: list[Connection] = []
@@ -47,7 +50,8 @@ class _World:
         for rank in range(world_size):
             ours, theirs = context.Pipe()
             place = (rank, world_size, f"{self._directory.name}/store")
-            worker = context.Process(target=_serve, args=(contestant, place, threads, theirs), daemon=True)
+            args = (contestant, place, threads, untimed, theirs)
+            worker = context.Process(target=_serve, args=args, daemon=True)
             worker.start()
             theirs.close()
             self._pipes.append(ours)
@@ -56,6 +60,7 @@ class _World:
 
     def turn(self) -> tuple[float, Any]:
         """Seconds until the last rank is done, and what rank 0 returned."""
+        time.sleep(_PAUSE)
         for pipe in self._pipes:
             pipe.send("go")
         outcomes = self._receive()
@@ -75,7 +80,9 @@ class _World:
         return [pipe.recv() for pipe in self._pipes]
 
 
-def _serve(contestant: Contestant, place: tuple[int, int, str], threads: int, pipe: Connection) -> None:
+def _serve(
+    contestant: Contestant, place: tuple[int, int, str], threads: int, untimed: int, pipe: Connection
+) -> None:
     rank, world_size, store = place
     torch.set_num_threads(threads)
     if world_size > 1:
@@ -84,6 +91,8 @@ def _serve(contestant: Contestant, place: tuple[int, int, str], threads: int, pi
     turn = contestant(rank, world_size)
     pipe.send("ready")
     while pipe.recv() == "go":
+        for _ in range(untimed):
+            turn()
         started = time.perf_counter()
         value = turn()
         pipe.send((time.perf_counter() - started, value))
@@ -91,10 +100,18 @@ def _serve(contestant: Contestant, place: tuple[int, int, str], threads: int, pi
 
 
 def race(
-    contestants: Mapping[str, Contestant], rounds: int, warmup: int = 2, threads: int = 2, world_size: int = 1
+    contestants: Mapping[str, Contestant],
+    rounds: int,
+    warmup: int = 2,
+    threads: int = 2,
+    world_size: int = 1,
+    untimed: int = 0,
 ) -> dict[str, Result]:
-    """Time every contestant for ``rounds`` turns after ``warmup`` untimed ones; one contestant runs at a time."""
-    worlds = {name: _World(contestant, world_size, threads) for name, contestant in contestants.items()}
+    """Time every contestant for ``rounds`` turns after ``warmup`` untimed ones; one contestant runs at a time.
+
+    What takes few milliseconds would be timed with the waking of its threads: each turn begins with ``untimed`` calls.
+    """
+    worlds = {name: _World(contestant, world_size, threads, untimed) for name, contestant in contestants.items()}
     results = {name: Result() for name in contestants}
     order = list(contestants)
     for number in range(warmup + rounds):

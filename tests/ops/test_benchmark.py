@@ -19,13 +19,13 @@ def outputs(function, inputs):
 def test_both_versions_compute_the_same(name):
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.randn(shape, generator=generator) for shape in CASES[name].shapes]
-    if name == "adamw":  # works in place
-        ours, plain = ([x.clone() for x in inputs] for _ in range(2))
+    ours, plain = ([x.clone() for x in inputs] for _ in range(2))  # as some work in place
+    if name == "adamw":
         CASES[name].ours(*ours)
         CASES[name].plain(*plain)
         ours, plain = ours[:1] + ours[2:], plain[:1] + plain[2:]  # the gradient may be overwritten
     else:
-        ours, plain = outputs(CASES[name].ours, inputs), outputs(CASES[name].plain, inputs)
+        ours, plain = outputs(CASES[name].ours, ours), outputs(CASES[name].plain, plain)
     for actual, expected in zip(ours, plain, strict=True):
         assert actual.shape == expected.shape
         if name not in RANDOM:
