@@ -68,6 +68,7 @@ class CMakeBuild(build_ext):
     """Each build has a scratch directory of its own, so that parallel and interrupted ones do not meet."""
 
     def build_extension(self, extension: Extension) -> None:
+        Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)  # of an earlier build, should this one fail
         try:
             self.build_with_cmake(extension)
         except (OSError, ImportError, subprocess.CalledProcessError) as error:

@@ -119,7 +119,7 @@ inline Vec exp2(Vec x) {
   const Vec r = x - n;
   Vec p = r * 0.0550089314f + 0.2422109622f;
   p = p * r + 0.6932829274f;
-  return scale_by_power(p * r + 1.0f, n);
+  return bit_cast<Vec>(_mm512_scalef_ps(bit_cast<__m512>(p * r + 1.0f), bit_cast<__m512>(n)));  // through subnormals
 }
 
 }  // namespace megalite::MEGALITE_ISA
