@@ -108,12 +108,17 @@ class CMakeBuild(build_ext):
             publish(built, target)
 
     def copy_extensions_to_source(self) -> None:
-        """The last step of an editable install; setuptools' own copy overwrites the module in place."""
+        """The last step of an editable install; setuptools' own copy overwrites the module in place.
+
+        A module that could not be built is none: one of other sources must not stay in use.
+        """
         build_py = self.get_finalized_command("build_py")
         for extension in self.extensions:
             in_place, regular = self._get_inplace_equivalent(build_py, extension)
             if os.path.exists(regular):
                 publish(Path(regular), Path(in_place))
+            else:
+                Path(in_place).unlink(missing_ok=True)
 
 
 def extensions() -> list[Extension]:

@@ -88,6 +88,19 @@ def test_without_a_compiler_the_install_goes_on_with_a_warning(tree, tmp_path):
     assert "megalite._native was not built" in output and "MEGALITE_NATIVE=1 makes this warning an error" in output
 
 
+def test_a_module_of_an_earlier_build_does_not_pass_for_one_that_failed(tree, tmp_path):
+    name = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    version = f"{sys.version_info.major}{sys.version_info.minor}"
+    library = tree / "build" / f"lib.{sysconfig.get_platform()}-cpython-{version}" / "megalite"
+    library.mkdir(parents=True)
+    for directory in (library, tree / "megalite"):  # where setuptools keeps what it built, and what is imported
+        (directory / name).write_bytes(b"of other sources")
+    assert modules(tree) == [name]
+    output, status = build(tree, **without_compiler(tmp_path))
+    assert status == 0 and modules(tree) == [] and not (library / name).exists()
+    assert "megalite._native was not built" in output
+
+
 def test_without_a_compiler_a_required_module_is_an_error(tree, tmp_path):
     output, status = build(tree, MEGALITE_NATIVE="1", **without_compiler(tmp_path))
     assert status != 0 and modules(tree) == [] and "No CMAKE_CXX_COMPILER could be found" in output
