@@ -173,8 +173,8 @@ def printed(num_processes: int, argv: Sequence[str]) -> Finished:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         out, err = Path(directory, "out"), Path(directory, "err")
-        run_world(_train_into, num_processes, list(argv), out, err)
-        return Finished(0, out.read_text(), err.read_text(), time.monotonic() - started)
+        statuses = run_world(_train_into, num_processes, list(argv), out, err)
+        return Finished(max(statuses), out.read_text(), err.read_text(), time.monotonic() - started)
 
 
 def _train_into(rank: int, world_size: int, argv: list[str], out: Path, err: Path) -> int:

@@ -62,11 +62,8 @@ def runs(corpus, tmp_path_factory):
         directory = tmp_path_factory.mktemp("run")
         events_of_pipelines = directory / "tensorboard" if "pipeline" in name else None
         argv = options(corpus, directory, tensorboard_dir=events_of_pipelines, **layout)
-        if name in COMMANDS:
-            done = run(COMMANDS[name](argv))
-            assert done.status == 0, done.err
-        else:
-            done = printed(num_processes, argv)
+        done = run(COMMANDS[name](argv)) if name in COMMANDS else printed(num_processes, argv)
+        assert done.status == 0, done.err
         finished[name] = (done, directory)
     return finished
 
