@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Sequence
 
 import numpy as np
-import orjson
 import tokenizers
 
 from megalite.data.indexed import optimal_dtype
@@ -115,6 +114,7 @@ def _in_turn(corpus: Path, workers: int) -> Times:
 
 def _read_and_encode(corpus: Path, worker: int, workers: int, ready: Barrier, go: Barrier) -> None:
     import gigatoken
+    import orjson
 
     tokenizer = gigatoken.Tokenizer(_tokenizer(corpus))
     tokenizer.encode_batch(["a"], parallel=False)
