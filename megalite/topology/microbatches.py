@@ -50,14 +50,15 @@ class BatchSchedule:
         batch_size = self._batch_size(self._rampup_step(consumed_samples))
         return BatchSize(batch_size, batch_size // self._samples_per_microbatch)
 
-    def iterations_for_samples(self, train_samples: int) -> int:
-        """Number of whole steps in ``train_samples`` samples; what is left of the last batch is not trained on."""
-        phase = [phase for phase in self._phases() if phase.first_sample <= train_samples][-1]
+    def iterations_for_samples(self, train_samples: int, consumed: int = 0) -> int:
+        """Number of whole steps from ``consumed`` samples up to ``train_samples``, at least as many; what is left of
+        the last batch is not trained on."""
+        phase = [phase for phase in self._phases(consumed) if phase.first_sample <= train_samples][-1]
         return phase.first_iteration + (train_samples - phase.first_sample) // phase.batch_size
 
-    def samples_at_iteration(self, iteration: int) -> int:
-        """Samples consumed by the first ``iteration`` steps."""
-        phase = [phase for phase in self._phases() if phase.first_iteration <= iteration][-1]
+    def samples_at_iteration(self, iteration: int, consumed: int = 0) -> int:
+        """Samples consumed after ``iteration`` steps that start from ``consumed`` samples."""
+        phase = [phase for phase in self._phases(consumed) if phase.first_iteration <= iteration][-1]
         return phase.first_sample + (iteration - phase.first_iteration) * phase.batch_size
 
     @property
@@ -83,9 +84,9 @@ class BatchSchedule:
         start, increment, _ = self.rampup
         return start + step * increment
 
-    def _phases(self) -> list[_Phase]:
-        phases = []
-        iteration = consumed = 0
+    def _phases(self, consumed: int) -> list[_Phase]:
+        """The phases of a run that starts, or goes on, from ``consumed`` samples; iterations count from there."""
+        phases, iteration = [], 0
         while (step := self._rampup_step(consumed)) < self._num_rampup_steps:
             batch_size = self._batch_size(step)
             phases.append(_Phase(iteration, consumed, batch_size))

@@ -55,6 +55,11 @@ class Checkpointing:
         """What the checkpoint that the run resumes from says of its data."""
         return None if self._store is None or self._flags.finetune else History.from_meta(self._store.meta)
 
+    @property
+    def progress(self) -> Progress:
+        """Where the run starts: at the beginning, or where the checkpoint that it resumes from left off."""
+        return Progress() if self._store is None or self._flags.finetune else Progress.from_meta(self._store.meta)
+
     def account_for(self, stream: Stream | None) -> None:
         """Take the stream of samples that checkpoints are to account for.
 
@@ -165,7 +170,7 @@ class Checkpointing:
         engine.optimizer.refresh_params()
         if self._flags.finetune:
             return Progress()
-        progress = Progress.from_meta(store.meta)
+        progress = self.progress
         if with_state:
             engine.optimizer.num_updates = progress.num_updates
             scaler.load(store.meta["loss_scaler"])

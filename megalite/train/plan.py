@@ -1,6 +1,6 @@
 """The plan of a run: everything that is known, and refused, before any process talks to another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable
 
 from megalite import plugins
@@ -14,6 +14,7 @@ from megalite.pipeline.partition import check_split
 from megalite.topology.mesh import Mesh
 from megalite.topology.microbatches import BatchSchedule
 from megalite.train.engine import Schedules
+from megalite.train.state import Progress
 from megalite.train.vocabulary import Vocabulary, find_vocabulary, with_vocabulary
 
 
@@ -31,6 +32,23 @@ class RunPlan:
     train_iters: int
     train_samples: int
     schedules: Schedules
+
+    def resumed(self, progress: Progress) -> "RunPlan":
+        """The plan of a run that goes on from ``progress``, whose batches may have been of another size until there.
+
+        What the command line gives of --train-iters and --train-samples is the length of the whole run; the other
+        follows from the batches that are left.
+        """
+        training, consumed = self.config.training, progress.consumed_samples
+        if training.skip_train:
+            return self
+        if training.train_iters is not None:
+            left = max(0, training.train_iters - progress.iteration)
+        else:
+            left = self.batches.iterations_for_samples(max(consumed, training.train_samples), consumed)
+        train_samples = self.batches.samples_at_iteration(left, consumed)
+        train_iters = training.train_iters or progress.iteration + left
+        return replace(self, train_iters=train_iters, train_samples=train_samples)
 
 
 def plan_run(config: Config, world_size: int) -> RunPlan:

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Sequence
+from typing import Any, Mapping, Sequence
 
 from megalite.checkpoint.locate import find_checkpoint, is_fresh
 from megalite.config import Config
@@ -13,6 +13,7 @@ from megalite.log import logger, setup_logging
 from megalite.train.configure import configure
 from megalite.train.plan import plan_run
 from megalite.train.pretrain import build_run_datasets
+from megalite.train.state import Progress
 
 
 def prebuild(argv: Sequence[str]) -> int:
@@ -31,16 +32,19 @@ def prebuild(argv: Sequence[str]) -> int:
     smallest_world = math.prod(
         (parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size, parallel.context_parallel_size)
     )
-    datasets = build_run_datasets(plan_run(config, smallest_world), _history(config))
+    plan, meta = plan_run(config, smallest_world), _resumed_from(config)
+    if meta is not None:
+        plan = plan.resumed(Progress.from_meta(meta))
+    datasets = build_run_datasets(plan, None if meta is None else History.from_meta(meta))
     datasets.prepare(config.data.num_dataset_builder_threads)
     built = ["training"] * (datasets.train is not None) + list(datasets.held_out)
     logger.info(f"the indices of {', '.join(built)} are ready")
     return 0
 
 
-def _history(config: Config) -> History | None:
+def _resumed_from(config: Config) -> Mapping[str, Any] | None:
     """What the checkpoint says that the run will resume from, if there is one yet."""
     load, step = config.checkpoint.load, config.checkpoint.ckpt_step
     if load is None or config.checkpoint.finetune or is_fresh(Path(load)) or foreign_weights(load, step):
         return None
-    return History.from_meta(find_checkpoint(Path(load), step).store.meta)
+    return find_checkpoint(Path(load), step).store.meta

@@ -50,6 +50,7 @@ def pretrain(argv: Sequence[str]) -> int:
 
 def _run(plan: RunPlan, context: ParallelContext) -> None:
     checkpointing = Checkpointing(plan.config, context)
+    plan = plan.resumed(checkpointing.progress)
     datasets = build_run_datasets(plan, checkpointing.history)
     checkpointing.account_for(datasets.train)
     datasets.prepare(plan.config.data.num_dataset_builder_threads)

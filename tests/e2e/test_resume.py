@@ -206,3 +206,27 @@ def test_the_configuration_in_a_checkpoint_can_be_given_again(straight, corpus, 
     trained(2, ["--config", str(stored), *new, "--exit-interval", "2"])
     expected = curve(straight["data 2, sharded optimizer"] / "metrics.jsonl")
     assert curve(tmp_path / "metrics.jsonl") == {step: expected[step] for step in (1, 2)}
+
+
+@pytest.mark.parametrize(
+    "length, batch, steps",
+    [
+        ({"train_samples": 96}, 12, [4, 5, 6, 7, 8]),  # 36 samples in 3 steps; 60 are left
+        ({"train_samples": 96}, 24, [4, 5]),
+        ({"train_samples": 96}, 4, list(range(4, 19))),
+        ({"train_iters": 8}, 24, [4, 5, 6, 7, 8]),
+        ({"train_iters": 8}, 4, [4, 5, 6, 7, 8]),
+    ],
+)
+def test_another_global_batch_size_leaves_the_length_of_the_run(corpus, tmp_path, length, batch, steps):
+    """The same number of samples in all, or of steps, whichever was given; each sample once."""
+    numbers = {"train_iters": None, **length, "lr_decay_style": "constant", "lr_warmup_iters": 0, "micro_batch_size": 2}
+    directories = {"save": tmp_path / "checkpoints", "load": tmp_path / "checkpoints", "save_interval": 100}
+    trained(1, options(corpus, tmp_path, **numbers, **directories, exit_interval=3))
+    override = {"override_opt_param_scheduler": True, "exit_interval": None}
+    trained(1, options(corpus, tmp_path, **numbers, **directories, **override, global_batch_size=batch))
+    after = [event for event in events(tmp_path / "metrics.jsonl") if event["iteration"] > 3]
+    assert [event["iteration"] for event in after] == steps
+    assert [event["consumed_samples"] for event in after] == [36 + batch * (number + 1) for number in range(len(steps))]
+    assert [event["train_iters"] for event in events(tmp_path / "metrics.jsonl", "start")][-1] == steps[-1]
+    assert events(tmp_path / "metrics.jsonl", "exit")[-1]["reason"] == "completed"

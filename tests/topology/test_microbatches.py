@@ -161,3 +161,15 @@ def test_what_the_error_suggests_works(global_batch, micro, dp, rampup):
                 BatchSchedule(global_batch, int(fitting), dp)
         else:
             assert "leave it out" in text, "no error is without a way out"
+
+
+@given(schedules(), st.integers(0, 40), st.integers(0, 200), st.integers(0, 2000))
+def test_a_run_that_goes_on_has_the_batches_that_are_left(schedule, iterations, consumed, more):
+    """From any number of samples on, which batches of another size may have consumed."""
+    reached = consumed
+    for _ in range(iterations):
+        reached += schedule.at(reached).global_batch_size
+    assert schedule.samples_at_iteration(iterations, consumed) == reached
+    fitting = schedule.iterations_for_samples(consumed + more, consumed)
+    last = schedule.samples_at_iteration(fitting, consumed)
+    assert last <= consumed + more < last + schedule.at(last).global_batch_size
