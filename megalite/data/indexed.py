@@ -7,6 +7,7 @@ of each document's first sequence; the last entry is S) and, for multimodal corp
 docs/data-format.md shows one byte by byte. Files are written by :mod:`megalite.data.indexed_builder`.
 """
 
+import glob
 import os
 import struct
 from typing import Any, NamedTuple
@@ -73,7 +74,7 @@ def open_index(prefix: str) -> tuple[MmapReader, Header]:
     if not os.path.exists(path):
         raise DataError(
             f"{path} must exist for --data-path {prefix}: give the prefix without .bin or .idx, or write the "
-            "corpus with tools/preprocess_data.py."
+            f"corpus with tools/preprocess_data.py.{_longer_names(prefix)}"
         )
     index = MmapReader(path)
     if index.size < HEADER.size:
@@ -102,6 +103,12 @@ def open_index(prefix: str) -> tuple[MmapReader, Header]:
 def read_header(prefix: str) -> Header:
     """The fixed part of an index, checked."""
     return open_index(prefix)[1]
+
+
+def _longer_names(prefix: str) -> str:
+    """The corpora that were written with --output-prefix ``prefix``: its name is not yet theirs."""
+    found = sorted(path.removesuffix(".idx") for path in glob.glob(f"{glob.escape(prefix)}_*.idx"))
+    return f" There is {', '.join(found[:3])}: perhaps that is meant." if found else ""
 
 
 class IndexedDataset:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from megalite.config import Config
+from megalite.data.indexed import open_index
 from megalite.data.sidecar import read_sidecar
 from megalite.data.sources import find_sources
 from megalite.data.tokenizers import TokenizerOptions, build_tokenizer
@@ -21,8 +22,8 @@ class Vocabulary:
 def find_vocabulary(config: Config) -> Vocabulary:
     """The vocabulary that the flags or the data name.
 
-    Raises :class:`ConfigError` if neither does, or if ``--vocab-size`` is smaller than the tokenizer's; and
-    TokenizerError for a tokenizer that is missing or damaged.
+    Raises :class:`ConfigError` if neither does, or if ``--vocab-size`` is smaller than the tokenizer's; DataError for
+    data that are missing, and TokenizerError for a tokenizer that is missing or damaged.
     """
     found = _from_flags(config) or _from_data(config)
     given = config.model.vocab_size
@@ -68,4 +69,5 @@ def _from_data(config: Config) -> Vocabulary | None:
             sidecar = read_sidecar(prefix)
             if sidecar is not None:
                 return Vocabulary(sidecar.vocab_size, sidecar.eod, sidecar.tokenizer)
+            open_index(prefix)  # Of a name that is wrong it is to be said that there is no such corpus.
     return None

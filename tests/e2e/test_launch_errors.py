@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from megalite.errors import ConfigError, MegaliteError, TokenizerError
+from megalite.errors import ConfigError, DataError, MegaliteError, TokenizerError
 from tests.e2e.launch import TINY, curve, flags, python, run, torchrun, trained
 
 TP, PP = "tensor_model_parallel_size", "pipeline_model_parallel_size"
@@ -41,6 +41,7 @@ CASES = [  # number of processes, changed flags, what the message must say
     (1, {**SAMPLES, "rampup_batch_size": [2, 3, 40]}, r"micro_batch_size \(2\).* = 2; the batch of 5 "),
     (1, {"train_iters": None}, "length of training must be given: add --train-iters"),
     (1, {"train_samples": 80}, "given train_iters 10 and train_samples 80: keep one"),
+    (1, {**SAMPLES, "train_samples": 7}, r"train_samples \(7\) must be at least the first global batch \(8\)"),
     (1, {"lr": None}, "lr must be given"),
     (1, {"save": "x", "save_interval": 0}, "save_interval must be at least 1; given 0"),
     (1, {"lr_warmup_iters": 10}, r"lr_warmup_iters \(10\) must be less than .* \(10\)"),
@@ -91,11 +92,21 @@ def test_a_file_gives_settings_and_its_errors_are_told_with_the_rest(corpus, tmp
     assert {step: values[2] for step, values in curve(metrics).items()} == {1: TINY["lr"], 2: TINY["lr"], 3: TINY["lr"]}
 
 
-def test_a_missing_tokenizer_is_named(corpus, failing):
+def test_a_missing_tokenizer_is_named(corpus, tmp_path, failing):
     huggingface = {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": "/no/such/place", "vocab_size": None}
     assert "/no/such/place" in failing(TokenizerError, flags(data_path=corpus, **huggingface))
-    unknown = flags(data_path="nowhere", tokenizer_type=None, vocab_size=None)
+    for suffix in (".bin", ".idx"):
+        (tmp_path / f"bare{suffix}").symlink_to(corpus + suffix)
+    unknown = flags(data_path=tmp_path / "bare", tokenizer_type=None, vocab_size=None)
     assert "the vocabulary must be known" in failing(ConfigError, unknown)
+
+
+@pytest.mark.parametrize("end, told", [("_document", ""), (".bin", ""), ("", r"There is \S+corpus_text_document: ")])
+def test_a_wrong_name_of_a_corpus_is_told_as_one(corpus, failing, end, told):
+    wrong = corpus.removesuffix("_text_document") + end
+    for tokenizer in ({"tokenizer_type": None, "vocab_size": None}, {}):
+        error = failing(DataError, flags(data_path=wrong, **tokenizer))
+        assert re.search(rf"{re.escape(wrong)}\.idx must exist for --data-path .*{told}", error), error
 
 
 def test_sequence_parallelism_of_one_rank_is_a_notice(corpus):
