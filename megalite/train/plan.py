@@ -6,6 +6,7 @@ from typing import Callable
 from megalite import plugins
 from megalite.config import Config
 from megalite.config.check import check
+from megalite.config.report import one_error
 from megalite.config.settle import settle
 from megalite.convert.export import check_exportable
 from megalite.data.sources import find_sources, names_one_way, validation_sets
@@ -71,7 +72,16 @@ def plan_run(config: Config, world_size: int) -> RunPlan:
 
 def _train_iters(config: Config, batches: BatchSchedule) -> int:
     training = config.training
-    return training.train_iters or batches.iterations_for_samples(training.train_samples)
+    train_iters = training.train_iters or batches.iterations_for_samples(training.train_samples)
+    if train_iters == 0:
+        raise one_error(
+            [
+                f"train_samples ({training.train_samples}) must be at least the first global batch "
+                f"({batches.at(0).global_batch_size}), for a last batch that is not whole is not trained on: raise it, "
+                "or lower --global-batch-size."
+            ]
+        )
+    return train_iters
 
 
 def _further_checks(config: Config) -> list[Callable[[], object]]:
