@@ -162,6 +162,8 @@ def test_without_the_true_size_the_padding_counts(tmp_path, caplog):
 
 @pytest.mark.parametrize("arguments, message", [
     ({"num_experts": 8}, "megalite has no model with num_experts .8."),
+    ({"apply_residual_connection_post_layernorm": True}, "with apply_residual_connection_post_layernorm .True."),
+    ({"no_rope_freq": 4, "qk_l2_norm": True}, r"no model with qk_l2_norm \(True\), no_rope_freq \(4\)"),
     ({"position_embedding_type": "yarn"}, "position_embedding_type .yarn, not one of"),
     ({"num_layers": 5}, "args.num_layers .5. must be the number of layers in the files .4."),
     ({"num_layers": None}, "args must tell what the model is; missing: num_layers"),
