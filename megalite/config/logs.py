@@ -18,7 +18,7 @@ class LoggingConfig:
     log_validation_ppl_to_tensorboard: bool = False
     """Also draw validation perplexity."""
     log_timers_to_tensorboard: bool = False
-    """Also draw the time of each part of a step."""
+    """Also draw the time of each part of a step, and show it under the log lines. Waits for the device after each."""
     log_memory_to_tensorboard: bool = False
     """Also draw memory use."""
     log_throughput: bool = False
@@ -32,3 +32,8 @@ class LoggingConfig:
     peak_tflops: float | None = None
     """Peak TFLOP/s of one device, for the reported share of it (MFU), on hardware that is not in megalite's table.
     (Not a flag of Megatron-LM.)"""
+
+    @property
+    def times_steps(self) -> bool:
+        """Whether the parts of a step are timed."""
+        return self.log_timers_to_tensorboard and self.tensorboard_dir is not None

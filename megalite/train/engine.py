@@ -19,6 +19,7 @@ from megalite.pipeline.stage import Stage, build_stages, parameters_of
 from megalite.schedule.actions import Schedule
 from megalite.schedule.plan import plan
 from megalite.topology.placement import owner, stages_of
+from megalite.train.timers import Timers
 
 
 @dataclass
@@ -57,6 +58,7 @@ class Engine:
     optimizer: Optimizer
     executor: Executor
     schedules: Schedules
+    timers: Timers = field(default_factory=Timers)
 
     @property
     def owns_loss(self) -> bool:
@@ -108,7 +110,8 @@ def build_engine(config: Config, context: ParallelContext, schedules: Schedules 
         config.model, config.training.micro_batch_size, mesh.tp, layer_context.sequence_parallel, dtype
     )
     executor = Executor(stages, context.coords.pp, transport, carry)
-    return Engine(config, context, stages, strategy, optimizer, executor, schedules or Schedules(config))
+    timers = Timers(torch.cuda.synchronize if config.logging.times_steps and context.device.type == "cuda" else None)
+    return Engine(config, context, stages, strategy, optimizer, executor, schedules or Schedules(config), timers)
 
 
 def _recompute_plan(training: TrainingConfig) -> RecomputePlan:

@@ -13,7 +13,7 @@ from megalite.errors import NumericsError
 from megalite.optim.decay import WeightDecay
 from megalite.optim.lr import LearningRate
 from megalite.optim.scaler import DynamicScale, LossScaler
-from megalite.parallel.collectives import all_reduce
+from megalite.parallel.collectives import all_reduce, gather_objects
 from megalite.topology.microbatches import BatchSchedule
 from megalite.train.checkpointing import Checkpointing
 from megalite.train.engine import Engine
@@ -24,6 +24,7 @@ from megalite.train.memory import measure_memory
 from megalite.train.metrics import EvalResult, Interval, RunInfo, StepResult
 from megalite.train.state import Progress
 from megalite.train.step import StepOutcome, train_step
+from megalite.train.timers import spread
 
 
 class TrainingLoop:
@@ -122,7 +123,9 @@ class TrainingLoop:
         weight_decay = self._weight_decay.at(progress.updated_samples)
         size, now = self._samples(progress.consumed_samples)
         _, ahead = self._samples(progress.consumed_samples + size)
-        outcome = train_step(self._engine, self._scaler, self._train_data.load(now, ahead), lr, weight_decay)
+        with self._engine.timers("batch-generator"):
+            batches = self._train_data.load(now, ahead)
+        outcome = train_step(self._engine, self._scaler, batches, lr, weight_decay)
         progress.iteration += 1
         progress.consumed_samples += size
         if outcome.updated:
@@ -168,7 +171,10 @@ class TrainingLoop:
         )
 
     def _log(self) -> None:
-        self._hooks.on_log(self._interval.close(measure_memory(self._engine.context.device)))
+        timers, context = {}, self._engine.context
+        if self._config.logging.times_steps:
+            timers = spread(gather_objects(self._engine.timers.take(), context.world), len(self._interval))
+        self._hooks.on_log(self._interval.close(measure_memory(context.device), timers))
 
     def _save(self, last: bool = False) -> None:
         if self._checkpointing.enabled:

@@ -49,8 +49,10 @@ def train_step(
     """
     engine.strategy.begin_step(len(batches))
     seed = _backward_seed(engine, scaler, len(batches))
-    results = engine.executor.run(engine.schedules.training(len(batches)), batches, seed)
-    engine.strategy.finish_reduce()
+    with engine.timers("forward-backward"):
+        results = engine.executor.run(engine.schedules.training(len(batches)), batches, seed)
+    with engine.timers("all-grads-sync"):
+        engine.strategy.finish_reduce()
     loss_sum, num_tokens = reduce_loss(engine, results)
     factor = 1.0 / (max(num_tokens, 1.0) * seed)
     slices = engine.strategy.slices()
@@ -62,8 +64,9 @@ def train_step(
     scaler.update(overflow=not finite)
     if finite:
         factor *= clip_coefficient(norm, engine.config.optimizer.clip_grad)
-        engine.optimizer.step(lr, weight_decay, factor)
-        engine.strategy.publish()
+        with engine.timers("optimizer"):
+            engine.optimizer.step(lr, weight_decay, factor)
+            engine.strategy.publish()
         if engine.config.parallel.check_replicas:
             check_replicas(engine)
     norm_of_params = None

@@ -1,5 +1,6 @@
 """The same command at several layouts: the same curve, one log."""
 
+import re
 from functools import partial
 
 import pytest
@@ -100,6 +101,19 @@ def test_tensorboard_has_the_loss_of_each_iteration(runs, name):
     points = {scalar.step: scalar.value for scalar in written.Scalars("lm loss")}
     assert points == pytest.approx(console.losses, rel=1e-6)
     assert [scalar.step for scalar in written.Scalars("lm loss vs samples")] == list(range(8, 8 * STEPS + 1, 8))
+
+
+def test_the_parts_of_a_step_are_timed_where_that_is_asked_for(corpus, tmp_path):
+    """As the least and the most of all ranks, of which the most is drawn."""
+    layout = {"pipeline_model_parallel_size": 2, "log_timers_to_tensorboard": True, "log_interval": 10}
+    console = printed(2, options(corpus, tmp_path, tensorboard_dir=tmp_path / "tensorboard", **layout))
+    written = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    parts = ("batch-generator", "forward-backward", "all-grads-sync", "optimizer")
+    for name in parts:
+        points = {point.step: point.value for point in written.Scalars(f"{name}-time")}
+        assert list(points) == [1, 10, STEPS] and min(points.values()) > 0
+    assert console.out.count("(min, max) time across ranks (ms):") == 3
+    assert len(re.findall(r"^    forward-backward \.+: \(\d+\.\d+, \d+\.\d+\)$", console.out, re.MULTILINE)) == 3
 
 
 def test_two_nodes_with_caches_of_their_own(runs, corpus, tmp_path):
