@@ -70,9 +70,9 @@ class ModelConfig:
     """Standard deviation of initial weights; projections back into the residual stream use it / sqrt(2 x
     num_layers)."""
     attention_dropout: float = 0.1
-    """Probability of dropping an attention weight."""
+    """Probability of dropping an attention weight, in steps of 2^-16."""
     hidden_dropout: float = 0.1
-    """Probability of dropping an element of the embedding's and of each sublayer's output."""
+    """Probability of dropping an element of the embedding's and of each sublayer's output, in steps of 2^-16."""
     attention_softmax_in_fp32: bool = False
     """Compute the softmax of the unfused attention core in float32 under --fp16 or --bf16. The fused core always
     does."""

@@ -4,6 +4,6 @@
 
 namespace megalite {
 
-constexpr int kApi = 4;
+constexpr int kApi = 5;
 
 }  // namespace megalite

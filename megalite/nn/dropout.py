@@ -12,7 +12,7 @@ from megalite.ops.dropout_residual import Mask, dropout_residual
 
 
 class Dropout(nn.Module):
-    """Drops elements of hidden states [s_local, b, h] with probability ``p`` and scales the others by 1 / (1 - p).
+    """Drops elements of hidden states [s_local, b, h] with probability ``p``, in steps of 2^-16, and scales the others.
 
     ``name`` tells this site from every other. The mask of element (position, h) of sample k is that of the stream of
     (seed, name) at ``(k * seq_length + position) * hidden + h``.

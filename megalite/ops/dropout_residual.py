@@ -21,7 +21,7 @@ class Mask:
     rows: torch.Tensor
     """Number of each row (int64): the mask of row r, column j is that of element ``r * columns + j`` of the stream."""
     p: float
-    """Probability of dropping an element; below 1."""
+    """Probability of dropping an element; rounded to a multiple of 2^-16, which must not be 1, nor 0 unless it is."""
 
     def keep(self, length: int) -> torch.Tensor:
         return philox.keep_mask(self.seed, self.purpose, self.rows, length, self.p)
@@ -29,7 +29,7 @@ class Mask:
     @property
     def scale(self) -> float:
         """Factor of the elements that are kept."""
-        return 1 / (1 - self.p)
+        return philox.keep_scale(self.p)
 
 
 def dropout_residual(
@@ -130,7 +130,7 @@ def _native_backward(
 
 
 def _numbers(mask: Mask | None) -> tuple[int, int, int, float]:
-    """The two key words, the threshold below which a random word drops its element, and the factor of the others."""
+    """The two key words, the threshold below which a random half drops its element, and the factor of the others."""
     if mask is None:
         return 0, 0, 0, 1.0
     return *philox.stream_key(mask.seed, mask.purpose), philox.drop_threshold(mask.p), mask.scale

@@ -23,6 +23,8 @@ KERNELS = ("normal_fill",)
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _LOW = 0xFFFFFFFF
+_DROPOUT_STEPS = 1 << 16
+"""Dropout compares random numbers of 16 bits: two of each word, for the words are what it takes time to make."""
 _TILE = 1 << 17
 """Elements computed at once: small enough that the 64-bit intermediates stay in cache."""
 
@@ -48,15 +50,19 @@ def stream_key(seed: int, purpose: str) -> Key:
 
 
 def drop_threshold(p: float) -> int:
-    """Random words below it drop their element, with probability ``p``."""
-    return round(p * 2**32)
+    """Random numbers of 16 bits below it drop their element: with probability ``p``, rounded to a multiple of 2^-16."""
+    threshold = round(p * _DROPOUT_STEPS)
+    assert 0 < threshold < _DROPOUT_STEPS or p == 0, f"dropout with probability {p} would drop all or nothing"
+    return threshold
+
+
+def keep_scale(p: float) -> float:
+    """Factor of the elements that dropout keeps: 1 / (1 - the rounded ``p``), so that expectations are exact."""
+    return 1 / (1 - drop_threshold(p) / _DROPOUT_STEPS)
 
 
 def words(seed: int, purpose: str, block: torch.Tensor, step: int = 0) -> torch.Tensor:
-    """Random 32-bit words of ``block`` (int64, any shape): int64 of shape ``block.shape + (4,)``.
-
-    Element i of the stream of (seed, purpose, step) is word ``i % 4`` of block ``i // 4``.
-    """
+    """Random 32-bit words of ``block`` (int64, any shape) of (seed, purpose, step): int64, ``block.shape + (4,)``."""
     high = (block >> 32).bitwise_and_(_LOW)
     step_words = (torch.full_like(block, step & _LOW), torch.full_like(block, step >> 32))
     return torch.stack(philox4x32((block & _LOW, high, *step_words), stream_key(seed, purpose)), dim=-1)
@@ -66,17 +72,20 @@ def keep_mask(seed: int, purpose: str, rows: torch.Tensor, length: int, p: float
     """Which elements dropout keeps: bool [len(rows), length], False with probability ``p``.
 
     ``rows`` (int64, 1-d) holds row numbers of a matrix of rows of ``length`` elements, so column j of row r is element
-    ``r * length + j`` of the stream of (seed, purpose). Exact to the bit on every device: an integer comparison.
+    ``r * length + j`` of the stream of (seed, purpose). What decides on element i is half ``i % 2``, the low one first,
+    of word ``i // 2 % 4`` of block ``i // 8``: so ``p`` is rounded to a multiple of 2^-16. Exact to the bit on every
+    device.
     """
     threshold = drop_threshold(p)
     keep = torch.empty(rows.numel(), length, dtype=torch.bool, device=rows.device)
     starts = rows * length
     for at, columns in _tiles(rows.numel(), length):
         values = _run_values(
-            lambda block: words(seed, purpose, block),
+            lambda block: _halves(words(seed, purpose, block)),
+            8,
             starts[at] + columns.start,
             columns.stop - columns.start,
-            length % 4 == 0,
+            length % 8 == 0,
         )
         torch.ge(values, threshold, out=keep[at, columns])
     return keep
@@ -94,7 +103,7 @@ def normal_box(
     """Normal numbers of mean 0 and deviation ``std`` for the part ``box`` of a tensor of ``global_shape``.
 
     Equal, bit for bit, to the same part of the whole tensor, computed on any device: :func:`box_muller` in float64,
-    rounded to ``dtype`` (to 16-bit types by way of float32).
+    rounded to ``dtype`` (to 16-bit types by way of float32). Element i comes from word ``i % 4`` of block ``i // 4``.
     """
     values = torch.empty(box.extent, dtype=dtype, device=device)
     if values.numel() == 0:
@@ -110,6 +119,7 @@ def normal_box(
     for at, columns in _tiles(len(starts), length):
         normals = _run_values(
             lambda block: box_muller(words(seed, purpose, block)),
+            4,
             starts[at] + columns.start,
             columns.stop - columns.start,
             aligned,
@@ -118,21 +128,34 @@ def normal_box(
     return values
 
 
+def _halves(words: torch.Tensor) -> torch.Tensor:
+    """The 16-bit halves of 32-bit words [..., 4], the low one of each word first: [..., 8]."""
+    return torch.stack((words & 0xFFFF, words >> 16), dim=-1).flatten(-2)
+
+
 def _run_values(
-    generate: Callable[[torch.Tensor], torch.Tensor], starts: torch.Tensor, length: int, aligned: bool
+    generate: Callable[[torch.Tensor], torch.Tensor],
+    per_block: int,
+    starts: torch.Tensor,
+    length: int,
+    aligned: bool,
 ) -> torch.Tensor:
-    """Values of the elements ``starts[i] + j``, j < length, as [len(starts), length], from whole blocks of four."""
-    blocks_per_run = length // 4 if aligned else (length + 6) // 4
-    block = (starts >> 2).unsqueeze(1) + torch.arange(blocks_per_run, device=starts.device)
+    """Values of the elements ``starts[i] + j``, j < length, as [len(starts), length], from whole blocks.
+
+    ``generate``: numbers of blocks [...] to the values of their elements [..., per_block]; ``aligned``: whether all
+    starts, and ``length``, are multiples of ``per_block``.
+    """
+    blocks_per_run = length // per_block if aligned else (length + 2 * per_block - 2) // per_block
+    block = (starts // per_block).unsqueeze(1) + torch.arange(blocks_per_run, device=starts.device)
     values = generate(block).flatten(1)
     if aligned:
         return values
-    within = (starts & 3).unsqueeze(1) + torch.arange(length, device=starts.device)
+    within = (starts % per_block).unsqueeze(1) + torch.arange(length, device=starts.device)
     return values.gather(1, within)
 
 
 def _tiles(num_rows: int, length: int) -> Iterator[tuple[slice, slice]]:
-    """Cover a matrix with tiles of at most about ``_TILE`` elements whose columns start at multiples of four."""
+    """Cover a matrix with tiles of at most about ``_TILE`` elements whose columns start at multiples of eight."""
     rows = max(1, _TILE // max(length, 1))
     for top in range(0, num_rows, rows):
         for left in range(0, length, _TILE):

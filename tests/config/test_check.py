@@ -75,6 +75,18 @@ BROKEN = [
         "attention_backend fused needs attention_dropout 0; given 0.1: set it to 0, or use --attention-backend auto or "
         "unfused.",
     ),
+    (
+        {"hidden_dropout": 7e-6},
+        1,
+        "hidden_dropout is rounded to a multiple of 2^-16, and must not become 0 or 1 by that; given 7e-06: use 0, or "
+        "from 2^-16 (0.000015258789) to 1 - 2^-16 (0.99998474).",
+    ),
+    (
+        {"attention_dropout": 0.999999},
+        1,
+        "attention_dropout is rounded to a multiple of 2^-16, and must not become 0 or 1 by that; given 0.999999: use "
+        "0, or from 2^-16 (0.000015258789) to 1 - 2^-16 (0.99998474).",
+    ),
     # parallel
     (
         {"tensor_model_parallel_size": 2},

@@ -109,8 +109,9 @@ def keep_of(config, sample_ids, seed):
     def keep(sample, head, i, j):
         s = config.seq_length
         element = ((int(sample_ids[sample]) * config.num_attention_heads + head) * s + i) * s + j
-        word = int(philox.words(seed, "dropout/a", torch.tensor(element // 4))[element % 4])
-        return float(word >= round(config.attention_dropout * 2**32))
+        word = int(philox.words(seed, "dropout/a", torch.tensor(element // 8))[element // 2 % 4])
+        half = word >> 16 if element % 2 else word & 0xFFFF
+        return float(half >= round(config.attention_dropout * 2**16))
 
     return keep
 
@@ -118,7 +119,7 @@ def keep_of(config, sample_ids, seed):
 def test_attention_dropout_is_that_of_the_weight_in_the_run():
     config, ids = model(attention_dropout=0.3), torch.tensor([5, 1000])
     tensors = inputs(config)
-    expected = by_loops(*tensors, keep=keep_of(config, ids, 7), p=0.3)
+    expected = by_loops(*tensors, keep=keep_of(config, ids, 7), p=19661 / 65536)
     core = unfused.Core("a", config, LayerContext(dtype=torch.float64, seed=7))
     assert_same(core(packed(*tensors), None, {"sample_ids": ids}), expected)
     assert_same(core.eval()(packed(*tensors), None, {}), by_loops(*tensors))

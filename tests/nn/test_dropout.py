@@ -20,9 +20,12 @@ def test_kept_elements_are_scaled_and_the_mask_is_that_of_the_element_in_the_run
     y = dropped(LayerContext(dtype=torch.float64, seed=7))
     for position, sample, feature in [(0, 0, 0), (7, 1, 5), (3, 2, 4), (1, 1, 1)]:
         element = (int(IDS[sample]) * SEQUENCE + position) * WIDTH + feature
-        word = int(philox.words(7, "dropout/a", torch.tensor(element // 4))[element % 4])
-        expected = X[position, sample, feature] / 0.6 if word >= round(0.4 * 2**32) else torch.zeros(())
-        torch.testing.assert_close(y[position, sample, feature], expected.double())
+        word = int(philox.words(7, "dropout/a", torch.tensor(element // 8))[element // 2 % 4])
+        half, threshold = word >> 16 if element % 2 else word & 0xFFFF, 26214  # 0.4 * 65536 = 26214.4
+        expected = X[position, sample, feature].double() / (1 - threshold / 65536)
+        if half < threshold:
+            expected = torch.zeros_like(expected)
+        torch.testing.assert_close(y[position, sample, feature], expected)
     assert 0 < int((y == 0).sum()) < y.numel()
 
 

@@ -1,4 +1,6 @@
+import hashlib
 import math
+import struct
 
 import pytest
 import torch
@@ -153,19 +155,42 @@ def test_normal_numbers_are_normal():
     assert float((rows - torch.eye(8)).abs().max()) < 0.15
 
 
-@pytest.mark.parametrize("length", [1, 3, 4, 10, 64])
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_keep_mask_compares_the_word_of_each_element(length, p):
+def random_half(seed, purpose, element):
+    """The 16-bit number of an element of a stream, in plain integers: a block, as little-endian bytes, is eight."""
+    key = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
+    block = in_python((element // 8 & ONES, element // 8 >> 32, 0, 0), struct.unpack("<2I", key[:8]))
+    return struct.unpack("<8H", struct.pack("<4I", *block))[element % 8]
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 8, 10, 64])
+@pytest.mark.parametrize("p", [2**-16, 0.1, 0.5, 0.9, 1 - 2**-16])
+def test_keep_mask_compares_half_a_word_for_each_element(length, p):
     rows = torch.tensor([0, 5, 2, (1 << 40) + 3])
     expected = [
-        [
-            int(philox.words(4, "d", torch.tensor(int(row) * length + column >> 2))[(int(row) * length + column) % 4])
-            >= round(p * 2**32)
-            for column in range(length)
-        ]
-        for row in rows
+        [random_half(4, "d", row * length + column) >= round(p * 65536) for column in range(length)]
+        for row in rows.tolist()
     ]
     assert philox.keep_mask(4, "d", rows, length, p).tolist() == expected
+
+
+def test_keep_mask_drops_numbers_below_the_threshold_and_no_other():
+    numbers = [random_half(4, "d", element) for element in range(4096)]
+    for number in (min(numbers), sorted(numbers)[2000], max(numbers)):
+        for threshold in {max(1, number), min(65535, number + 1)}:
+            keep = philox.keep_mask(4, "d", torch.tensor([0]), 4096, threshold / 65536)
+            assert keep[0].tolist() == [other >= threshold for other in numbers]
+
+
+def test_scale_is_that_of_the_rounded_probability():
+    assert philox.keep_scale(0.0) == 1 and philox.keep_scale(0.5) == 2
+    assert philox.keep_scale(0.1) == 65536 / (65536 - 6554)
+    assert philox.keep_scale(1 - 2**-16) == 65536
+
+
+@pytest.mark.parametrize("p", [2**-18, 1 - 2**-18, 1.0])
+def test_probabilities_that_round_to_none_or_all_are_refused(p):
+    with pytest.raises(AssertionError, match="would drop all or nothing"):
+        philox.drop_threshold(p)
 
 
 def test_keep_mask_drops_the_asked_share():
@@ -179,5 +204,5 @@ def test_keep_mask_of_long_rows_is_tiled_without_a_seam():
     rows, length = torch.tensor([2, 0]), 300_000
     keep = philox.keep_mask(4, "d", rows, length, 0.5)
     assert torch.equal(
-        keep[0], philox.keep_mask(4, "d", torch.arange(2 * length // 4, 3 * length // 4), 4, 0.5).flatten()
+        keep[0], philox.keep_mask(4, "d", torch.arange(2 * length // 8, 3 * length // 8), 8, 0.5).flatten()
     )

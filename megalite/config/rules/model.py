@@ -100,3 +100,13 @@ def fused_attention_has_no_dropout(config: Config, world_size: int) -> Iterator[
             f"attention_backend fused needs attention_dropout 0; given {model.attention_dropout}: set it to 0, or use "
             "--attention-backend auto or unfused."
         )
+
+
+def dropout_is_a_step_away_from_all_and_nothing(config: Config, world_size: int) -> Iterator[str]:
+    for name in ("attention_dropout", "hidden_dropout"):
+        p = getattr(config.model, name)
+        if p > 0 and not 0 < round(p * 2**16) < 2**16:
+            yield (
+                f"{name} is rounded to a multiple of 2^-16, and must not become 0 or 1 by that; given {p}: use 0, or "
+                "from 2^-16 (0.000015258789) to 1 - 2^-16 (0.99998474)."
+            )

@@ -10,23 +10,24 @@ namespace {
 struct Mask {
   const int64_t* row_numbers;
   Key key;
-  uint32_t threshold;  // words below it are dropped
+  uint32_t threshold;  // halves of words below it are dropped
   float scale;         // of the elements that are kept
 };
 
-// x after dropout, where x is elements i .. i + n of the row. More than one element must fill whole blocks of words.
+constexpr int kPerBlock = 8;  // elements, each of half a word
+
+// x after dropout, where x is elements i .. i + n of the row. If n > 1, it must divide the number of the first one.
 template <int n>
 __device__ Floats<n> drop(const Mask& mask, int64_t row, int64_t cols, int64_t i, Floats<n> x) {
   if (mask.threshold == 0) return x * mask.scale;
   const uint64_t first = static_cast<uint64_t>(mask.row_numbers[row]) * cols + i;
+  const int start = n < kPerBlock ? first % kPerBlock : 0;
 #pragma unroll
-  for (int k = 0; k < n; k += 4) {
-    const Words words = philox((first + k) / 4, mask.key);
-    if constexpr (n == 1) {
-      x[0] = word_at(words, first % 4) < mask.threshold ? 0.0f : x[0] * mask.scale;
-    } else {
+  for (int k = 0; k < n; k += kPerBlock) {
+    const Words words = philox((first + k) / kPerBlock, mask.key);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) x[k + j] = words.word[j] < mask.threshold ? 0.0f : x[k + j] * mask.scale;
+    for (int j = 0; j < (n < kPerBlock ? n : kPerBlock); ++j) {
+      x[k + j] = half_at(words, start + j) < mask.threshold ? 0.0f : x[k + j] * mask.scale;
     }
   }
   return x;

@@ -1,5 +1,4 @@
-// Philox4x32-10 (Salmon et al. 2011): numbers as in megalite/ops/philox.py, whose element i is word i % 4 of block
-// i / 4.
+// Philox4x32-10 (Salmon et al. 2011): random words as in megalite/ops/philox.py.
 #pragma once
 
 #include "cuda/platform.h"
@@ -35,6 +34,11 @@ __device__ inline Words philox(uint64_t block, Key key) {
 __device__ inline uint32_t word_at(const Words& words, int i) {
   if (i < 2) return i == 0 ? words.word[0] : words.word[1];
   return i == 2 ? words.word[2] : words.word[3];
+}
+
+// Half i of the 8 halves of words: the low one of each word comes first.
+__device__ inline uint32_t half_at(const Words& words, int i) {
+  return word_at(words, i / 2) >> (i % 2 * 16) & 0xFFFFu;
 }
 
 }  // namespace megalite::cuda

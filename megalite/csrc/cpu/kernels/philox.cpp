@@ -68,9 +68,9 @@ inline Turn turn(LongVec word) {
 }
 
 // kWords normals of the blocks from `first` on, in order.
-inline void normals(double* out, uint64_t first, Key key) {
+inline void normals(double* out, uint64_t first, const Schedule& keys) {
   Words groups[1];
-  philox(groups, first, key);
+  philox(groups, first, keys);
   const Words& words = groups[0];
   for (int pair = 0; pair < 2; ++pair) {
     const DoubleVec r = radius(words.word[2 * pair]);
@@ -87,12 +87,12 @@ constexpr int64_t kTile = 4096;  // elements of a run that a thread makes at onc
 
 // Elements [from, to) of the stream.
 template <typename T>
-void fill_range(T* out, uint64_t from, uint64_t to, double std, Key key) {
+void fill_range(T* out, uint64_t from, uint64_t to, double std, const Schedule& keys) {
   for (uint64_t at = from & ~uint64_t{3}; at < to; at += kWords) {
     double values[kWords];
     float rounded[kWords];
     T elements[kWords];
-    normals(values, at / 4, key);
+    normals(values, at / 4, keys);
     for (int i = 0; i < kWords; ++i) rounded[i] = static_cast<float>(values[i] * std);
     for (int i = 0; i < kWords; i += kLanes) store(elements + i, load(rounded + i));
     const uint64_t begin = at < from ? from : at, end = at + kWords < to ? at + kWords : to;
@@ -104,14 +104,14 @@ void fill_range(T* out, uint64_t from, uint64_t to, double std, Key key) {
 
 void normal_fill(void* out, const int64_t* starts, int64_t runs, int64_t length, double std, int64_t key0, int64_t key1,
                  int dtype) {
-  const Key key{(uint32_t)key0, (uint32_t)key1};
+  const Schedule keys({(uint32_t)key0, (uint32_t)key1});
   const int64_t tiles = (length + kTile - 1) / kTile;
   with_dtype(dtype, [=](auto element) {
     using T = decltype(element);
     for_rows(runs * tiles, length < kTile ? length : kTile, [=](int64_t index) {
       const int64_t run = index / tiles, begin = index % tiles * kTile;
       const int64_t end = begin + kTile < length ? begin + kTile : length;
-      fill_range((T*)out + run * length + begin, starts[run] + begin, starts[run] + end, std, key);
+      fill_range((T*)out + run * length + begin, starts[run] + begin, starts[run] + end, std, keys);
     });
   });
 }

@@ -1,4 +1,4 @@
-// Philox4x32-10 (Salmon et al. 2011): numbers as in megalite/ops/philox.py, element i is word i % 4 of block i / 4.
+// Philox4x32-10 (Salmon et al. 2011): random words as in megalite/ops/philox.py.
 #pragma once
 
 #include "cpu/kernels/vec.h"
@@ -12,6 +12,19 @@ typedef uint64_t LongVec __attribute__((vector_size(8 * kBlocks)));
 
 struct Key {
   uint32_t word0, word1;
+};
+
+// The keys of the rounds, made once for all blocks.
+struct Schedule {
+  uint64_t word0[10], word1[10];
+  explicit Schedule(Key key) {
+    for (int round = 0; round < 10; ++round) {
+      word0[round] = key.word0;
+      word1[round] = key.word1;
+      key.word0 += 0x9E3779B9u;
+      key.word1 += 0xBB67AE85u;
+    }
+  }
 };
 
 // Products of the low halves of the lanes with `factor`.
@@ -34,7 +47,7 @@ struct Words {
 // Words of the blocks first, first + 1, ..., kBlocks of them to each result. The operations of one wait for each other,
 // so several are faster.
 template <int kCount>
-inline void philox(Words (&out)[kCount], uint64_t first, Key key) {
+inline void philox(Words (&out)[kCount], uint64_t first, const Schedule& keys) {
   LongVec number{};
   for (int lane = 0; lane < kBlocks; ++lane) number[lane] = lane;
   LongVec c0[kCount], c1[kCount], c2[kCount] = {}, c3[kCount] = {};
@@ -47,13 +60,11 @@ inline void philox(Words (&out)[kCount], uint64_t first, Key key) {
 #pragma GCC unroll 4
     for (int group = 0; group < kCount; ++group) {
       const LongVec product0 = multiply(c0[group], 0xD2511F53u), product1 = multiply(c2[group], 0xCD9E8D57u);
-      c0[group] = (product1 >> 32) ^ c1[group] ^ uint64_t{key.word0};
-      c2[group] = (product0 >> 32) ^ c3[group] ^ uint64_t{key.word1};
+      c0[group] = (product1 >> 32) ^ c1[group] ^ keys.word0[round];
+      c2[group] = (product0 >> 32) ^ c3[group] ^ keys.word1[round];
       c1[group] = product1;
       c3[group] = product0;
     }
-    key.word0 += 0x9E3779B9u;
-    key.word1 += 0xBB67AE85u;
   }
   for (int group = 0; group < kCount; ++group) out[group] = {{c0[group], c1[group], c2[group], c3[group]}};
 }
@@ -81,18 +92,15 @@ inline void store_interleaved(LongVec* out, LongVec a, LongVec b) {
 constexpr int kGroups = 4;
 constexpr int kWordsAtOnce = kGroups * kWords;
 
-// The words of at least `count` elements from the first one of block `first`, in order; `out` has room for kWordsAtOnce
-// more.
-inline void stream_words(uint32_t* out, int64_t count, uint64_t first, Key key) {
-  for (int64_t at = 0; at < count; at += kWordsAtOnce) {
-    Words groups[kGroups];
-    philox(groups, first + at / 4, key);
-    for (int group = 0; group < kGroups; ++group) {
-      const LongVec* word = groups[group].word;
-      LongVec ordered[2];
-      store_interleaved(ordered, (word[0] & 0xFFFFFFFFu) | (word[1] << 32), (word[2] & 0xFFFFFFFFu) | (word[3] << 32));
-      memcpy(out + at + group * kWords, ordered, sizeof ordered);
-    }
+// kWordsAtOnce words in order, from the first one of block `first` on.
+inline void stream_words(uint32_t* out, uint64_t first, const Schedule& keys) {
+  Words groups[kGroups];
+  philox(groups, first, keys);
+  for (int group = 0; group < kGroups; ++group) {
+    const LongVec* word = groups[group].word;
+    LongVec ordered[2];
+    store_interleaved(ordered, (word[0] & 0xFFFFFFFFu) | (word[1] << 32), (word[2] & 0xFFFFFFFFu) | (word[3] << 32));
+    memcpy(out + group * kWords, ordered, sizeof ordered);
   }
 }
 
