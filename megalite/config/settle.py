@@ -31,6 +31,27 @@ IDLE: tuple[tuple[str, Callable[[Config], object], str], ...] = (
         "lr_wsd_decay_style lr_wsd_decay_iters lr_wsd_decay_samples",
     ),
     (
+        "with another --lr-decay-style than constant",
+        lambda config: config.optimizer.lr_decay_style != "constant",
+        "min_lr",
+    ),
+    (
+        "with a warm-up",
+        lambda config: any(getattr(config.optimizer, f"lr_warmup_{unit}") for unit in ("fraction", "iters", "samples")),
+        "lr_warmup_init",
+    ),
+    (
+        "with --weight-decay-incr-style constant",
+        lambda config: config.optimizer.weight_decay_incr_style == "constant",
+        "weight_decay",
+    ),
+    ("with --eval-iters above 0", lambda config: config.training.eval_iters > 0, "eval_interval full_validation"),
+    (
+        "with --position-embedding-type learned_absolute or rope",
+        lambda config: config.model.position_embedding_type != "none",
+        "reset_position_ids",
+    ),
+    (
         "with another --optimizer than sgd or lion",
         lambda config: config.optimizer.optimizer not in ("sgd", "lion"),
         "adam_beta1 adam_beta2 adam_eps",
@@ -63,7 +84,12 @@ IDLE: tuple[tuple[str, Callable[[Config], object], str], ...] = (
     (
         "with --load",
         lambda config: config.checkpoint.load is not None,
-        "no_load_optim override_opt_param_scheduler use_checkpoint_opt_param_scheduler",
+        "dist_ckpt_strictness use_checkpoint_opt_param_scheduler",
+    ),
+    (
+        "with --load, but not with --finetune",
+        lambda config: config.checkpoint.load is not None and not config.checkpoint.finetune,
+        "no_load_optim override_opt_param_scheduler allow_data_change",
     ),
     (
         "with --tensorboard-dir",

@@ -239,6 +239,12 @@ BROKEN = [
         "lr_decay_style WSD needs the length of its last phase: add --lr-wsd-decay-iters.",
     ),
     (
+        {"lr_decay_style": "WSD", "lr_warmup_fraction": 0.45, "lr_wsd_decay_iters": 6},
+        1,
+        "the warm-up (4.5 steps by lr_warmup_fraction 0.45) and lr_wsd_decay_iters (6) together must be at most the "
+        "length of the decay, lr_decay_iters or train_iters (10): shorten one of them.",
+    ),
+    (
         {"lr_decay_style": "WSD", "lr_warmup_iters": 4, "lr_wsd_decay_iters": 7},
         1,
         "lr_warmup_iters (4) and lr_wsd_decay_iters (7) together must be at most the length of the decay, "

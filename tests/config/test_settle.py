@@ -43,7 +43,40 @@ def test_the_tokenizer_of_given_files_is_named():
             {"fp32_residual_connection": True},
             "fp32_residual_connection (True) has an effect only with --bf16 or --fp16.",
         ),
-        ({"no_load_optim": True}, "no_load_optim (True) has an effect only with --load."),
+        (
+            {"no_load_optim": True},
+            "no_load_optim (True) has an effect only with --load, but not with --finetune.",
+        ),
+        (
+            {"allow_data_change": True, "load": "x", "finetune": True},
+            "allow_data_change (True) has an effect only with --load, but not with --finetune.",
+        ),
+        (
+            {"dist_ckpt_strictness": "log_all"},
+            "dist_ckpt_strictness (log_all) has an effect only with --load.",
+        ),
+        (
+            {"min_lr": 1e-4, "lr_decay_style": "constant"},
+            "min_lr (0.0001) has an effect only with another --lr-decay-style than constant.",
+        ),
+        ({"lr_warmup_init": 1e-4}, "lr_warmup_init (0.0001) has an effect only with a warm-up."),
+        (
+            {
+                "weight_decay": 0.3,
+                "weight_decay_incr_style": "linear",
+                "start_weight_decay": 0.0,
+                "end_weight_decay": 0.1,
+            },
+            "weight_decay (0.3) has an effect only with --weight-decay-incr-style constant.",
+        ),
+        (
+            {"eval_iters": 0, "eval_interval": 2},
+            "eval_interval (2) has an effect only with --eval-iters above 0.",
+        ),
+        (
+            {"reset_position_ids": True, "position_embedding_type": "none"},
+            "reset_position_ids (True) has an effect only with --position-embedding-type learned_absolute or rope.",
+        ),
         ({"async_save": True}, "async_save (True) has an effect only with --save."),
         ({"verify_integrity": True}, "verify_integrity (True) has an effect only with --save or --load."),
         (

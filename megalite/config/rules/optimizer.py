@@ -68,13 +68,19 @@ def wsd_has_its_phases(config: Config, world_size: int) -> Iterator[str]:
     optimizer, unit, length = config.optimizer, _unit(config), _decay_length(config)
     if optimizer.lr_decay_style != "WSD":
         return
-    warmup, last = getattr(optimizer, f"lr_warmup_{unit}"), getattr(optimizer, f"lr_wsd_decay_{unit}")
+    last = getattr(optimizer, f"lr_wsd_decay_{unit}")
     if last is None:
         yield f"lr_decay_style WSD needs the length of its last phase: add --lr-wsd-decay-{unit}."
-    elif length is not None and warmup + last > length:
+        return
+    warmup = getattr(optimizer, f"lr_warmup_{unit}")
+    given = f"lr_warmup_{unit} ({warmup})"
+    if optimizer.lr_warmup_fraction is not None and length is not None:
+        warmup = optimizer.lr_warmup_fraction * length
+        given = f"the warm-up ({warmup:g} {_WORDS[unit]} by lr_warmup_fraction {optimizer.lr_warmup_fraction})"
+    if length is not None and warmup + last > length:
         yield (
-            f"lr_warmup_{unit} ({warmup}) and lr_wsd_decay_{unit} ({last}) together must be at most the length of the "
-            f"decay, lr_decay_{unit} or train_{unit} ({length}): shorten one of them."
+            f"{given} and lr_wsd_decay_{unit} ({last}) together must be at most the length of the decay, "
+            f"lr_decay_{unit} or train_{unit} ({length}): shorten one of them."
         )
 
 
