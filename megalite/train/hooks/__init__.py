@@ -4,10 +4,12 @@ A hook's file has a function ``build(run: RunInfo) -> Hook | None``, which retur
 ask for it. Hooks live on rank 0 only, run between steps, and must not communicate.
 """
 
-from typing import Sequence
+import contextlib
+from typing import Callable, Sequence
 
 from megalite import plugins
 from megalite.checkpoint.manager import Saved
+from megalite.log import logger
 from megalite.train.exits import ExitReason
 from megalite.train.metrics import EvalResult, IntervalSummary, RunInfo, StepResult
 
@@ -38,7 +40,11 @@ class Hook:
 
 
 class HookList(Hook):
-    """Several hooks as one, called in order. Leaving its ``with`` block closes them."""
+    """Several hooks as one, called in order. Leaving its ``with`` block closes them.
+
+    Once training has started, one that cannot write any more, to a full disk say, is dropped with a warning: a run does
+    not end for want of its reports.
+    """
 
     def __init__(self, hooks: Sequence[Hook]):
         self.hooks = tuple(hooks)
@@ -48,28 +54,32 @@ class HookList(Hook):
             hook.on_start(run)
 
     def on_step(self, result: StepResult) -> None:
-        for hook in self.hooks:
-            hook.on_step(result)
+        self._call(lambda hook: hook.on_step(result))
 
     def on_log(self, summary: IntervalSummary) -> None:
-        for hook in self.hooks:
-            hook.on_log(summary)
+        self._call(lambda hook: hook.on_log(summary))
 
     def on_eval(self, result: EvalResult) -> None:
-        for hook in self.hooks:
-            hook.on_eval(result)
+        self._call(lambda hook: hook.on_eval(result))
 
     def on_save(self, saved: Saved) -> None:
-        for hook in self.hooks:
-            hook.on_save(saved)
+        self._call(lambda hook: hook.on_save(saved))
 
     def on_exit(self, reason: ExitReason, iteration: int) -> None:
-        for hook in self.hooks:
-            hook.on_exit(reason, iteration)
+        self._call(lambda hook: hook.on_exit(reason, iteration))
 
     def close(self) -> None:
+        self._call(lambda hook: hook.close())
+
+    def _call(self, method: Callable[[Hook], None]) -> None:
         for hook in self.hooks:
-            hook.close()
+            try:
+                method(hook)
+            except OSError as error:
+                self.hooks = tuple(other for other in self.hooks if other is not hook)
+                logger.warning(f"{hook} cannot be written any more and ends here; training goes on: {error}")
+                with contextlib.suppress(OSError):
+                    hook.close()
 
     def __enter__(self) -> "HookList":
         return self

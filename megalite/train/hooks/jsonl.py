@@ -5,6 +5,7 @@ repeats iterations, the later line counts. JSON has no numbers that are not fini
 "NaN", "Infinity" and "-Infinity", which ``float`` reads back.
 """
 
+import contextlib
 import json
 import math
 import time
@@ -29,13 +30,19 @@ class JsonLines(Hook):
     """Appends to the file at ``path``; each line is on its way to the disk before training goes on."""
 
     def __init__(self, path: Path):
+        self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a+b")
         except OSError as error:
-            message = f"--metrics-file must be writable; {path}: {error.strerror}. Give another path."
-            raise ConfigError(message) from error
+            raise self._unwritable(error) from error
         self._end_torn_line()
+
+    def __str__(self) -> str:
+        return f"--metrics-file {self._path}"
+
+    def _unwritable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"--metrics-file must be writable; {self._path}: {error.strerror}. Give another path.")
 
     def _end_torn_line(self) -> None:
         """A killed process may have left half a line, which must not swallow the first of ours."""
@@ -50,15 +57,20 @@ class JsonLines(Hook):
         self._file.flush()
 
     def on_start(self, run: RunInfo) -> None:
-        self._write(
-            "start",
-            iteration=run.iteration,
-            consumed_samples=run.consumed_samples,
-            train_iters=run.train_iters,
-            train_samples=run.train_samples,
-            world_size=run.world_size,
-            device=run.device_name,
-        )
+        try:
+            self._write(
+                "start",
+                iteration=run.iteration,
+                consumed_samples=run.consumed_samples,
+                train_iters=run.train_iters,
+                train_samples=run.train_samples,
+                world_size=run.world_size,
+                device=run.device_name,
+            )
+        except OSError as error:
+            with contextlib.suppress(OSError):  # What could not be written is in the way of closing, too.
+                self._file.close()
+            raise self._unwritable(error) from error
 
     def on_log(self, summary: IntervalSummary) -> None:
         last, speed, memory = summary.last, summary.throughput, summary.memory

@@ -22,6 +22,9 @@ class TensorBoard(Hook):
         self._world_size = run.world_size
         self._writer = _open_writer(self._options.tensorboard_dir, self._options.tensorboard_queue_size)
 
+    def __str__(self) -> str:
+        return f"--tensorboard-dir {self._options.tensorboard_dir}"
+
     def on_step(self, result: StepResult) -> None:
         if result.iteration % self._options.tensorboard_log_interval:
             return

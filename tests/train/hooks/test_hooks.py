@@ -1,3 +1,4 @@
+import errno
 import sys
 
 import pytest
@@ -56,6 +57,34 @@ def test_hooks_are_closed_after_a_failure_too():
     with pytest.raises(KeyError), HookList([Recorder("a", calls)]):
         raise KeyError
     assert calls == [("a", "close", ())]
+
+
+class FullDisk(Recorder):
+    """Can write nothing from the first step on."""
+
+    def __init__(self, calls):
+        super().__init__("full", calls)
+        self.on_step = self.close = self._fail
+
+    def _fail(self, *args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def __str__(self):
+        return "--some-file name"
+
+
+def test_a_hook_that_cannot_write_is_dropped_with_one_warning_and_training_goes_on(caplog):
+    calls = []
+    with HookList([FullDisk(calls), Recorder("a", calls)]) as both:
+        for iteration in (1, 2):
+            both.on_step(make_step(iteration))
+        both.on_eval(make_eval())
+    assert [(name, event) for name, event, _ in calls] == [
+        ("a", "on_step"), ("a", "on_step"), ("a", "on_eval"), ("a", "close")
+    ]  # fmt: skip
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("--some-file name cannot be written any more and ends here; training goes on: ")
+    assert warning.endswith("No space left on device")
 
 
 def test_the_configuration_decides_which_hooks_there_are(tmp_path):

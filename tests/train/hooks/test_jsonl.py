@@ -86,3 +86,11 @@ def test_a_resumed_run_appends_and_ends_a_torn_line(tmp_path):
 def test_a_file_that_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"--metrics-file must be writable; .*: Is a directory\. Give another path"):
         build(make_run(metrics_file=str(tmp_path)))
+
+
+def test_a_full_disk_is_found_before_training():
+    """Later on, it costs the file only: see test_hooks.py."""
+    run = make_run(metrics_file="/dev/full")
+    hook = build(run)
+    with pytest.raises(ConfigError, match="--metrics-file must be writable; /dev/full: No space left on device. Give"):
+        hook.on_start(run)
