@@ -1,5 +1,6 @@
 """The index of a checkpoint: which box of which tensor lies in which file. Small, JSON, written last."""
 
+import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -85,15 +86,37 @@ def coverage_problem(whole: Box, boxes: Sequence[Box]) -> str | None:
 
 
 def _first_overlap(boxes: Sequence[Box]) -> tuple[Box, Box] | None:
-    # A sweep along dim 0: a box meets only those that have not ended where it begins.
-    active: list[Box] = []
-    for box in sorted(boxes, key=lambda box: box.offset):
-        active = [other for other in active if not box.offset or other.offset[0] + other.extent[0] > box.offset[0]]
-        for other in active:
+    """Two boxes that overlap, if any do.
+
+    Boxes are divided where some dim divides them, and compared in pairs only where none does: a tensor may be in
+    thousands, and slices of its rows share all but a middle dim.
+    """
+    undivided = [list(boxes)]
+    while undivided:
+        group = undivided.pop()
+        parts = _divided(group)
+        if len(parts) > 1:
+            undivided += parts
+            continue
+        for box, other in itertools.combinations(group, 2):
             if box.intersect(other):
-                return other, box
-        active.append(box)
+                return box, other
     return None
+
+
+def _divided(boxes: list[Box]) -> list[list[Box]]:
+    """The boxes in groups of which no two share an index of some dim; in one group if there is no such dim."""
+    for dim in range(len(boxes[0].offset) if len(boxes) > 1 else 0):
+        groups: list[list[Box]] = []
+        end = 0
+        for box in sorted(boxes, key=lambda box: box.offset[dim]):
+            if not groups or box.offset[dim] >= end:
+                groups.append([])
+            groups[-1].append(box)
+            end = max(end, box.offset[dim] + box.extent[dim])
+        if len(groups) > 1:
+            return groups
+    return [boxes]
 
 
 def read_index(directory: Path) -> Index:
