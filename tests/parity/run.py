@@ -17,7 +17,8 @@ from megalite.train.engine import Engine, build_engine
 from megalite.train.step import check_replicas, train_step
 from tests.parity.data import RandomTokens
 
-NUM_STEPS = 5
+NUM_STEPS = 3
+"""The last of them works with moments that two updates have left, decays parameters that have moved, and so on."""
 BASE = Config(model=ModelConfig(num_layers=8, hidden_size=16, num_attention_heads=8, seq_length=12)).replace(
     fp64=True, lr=1e-2, min_lr=1e-3, weight_decay=0.1, clip_grad=0.5, train_iters=NUM_STEPS, num_workers=0, seed=11
 )
