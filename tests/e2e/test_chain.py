@@ -1,4 +1,4 @@
-"""The whole way of a model: from Hugging Face through Megatron-LM's files and five steps of training, and out again."""
+"""The whole way of a model: from Hugging Face through Megatron-LM's files and steps of training, and out again."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.convert.models import CASES, VOCABULARY, assert_equal, read_tensors, 
 from tests.e2e.launch import trained
 from tests.e2e.test_hugging_face import STANDING_STILL, options
 
-STEPS = 5
+STEPS = 3
 CHAINED = [case for case in CASES if case != "qwen2"]
 TOKENS = torch.arange(1, 17)[None] * 7919 % VOCABULARY
 

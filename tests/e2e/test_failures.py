@@ -47,15 +47,15 @@ def test_a_killed_rank_of_another_node(corpus):
 def test_a_restart_after_a_crash_goes_on_from_the_last_checkpoint(corpus, tmp_path):
     checkpoints = tmp_path / "checkpoints"
     files = {"save": checkpoints, "load": checkpoints, "metrics_file": tmp_path / "metrics.jsonl"}
-    argv = flags(data_path=corpus, train_iters=120, save_interval=20, **files)
+    argv = flags(data_path=corpus, train_iters=60, save_interval=10, **files)
     with Running(torchrun(2, argv, "--max-restarts", "1")) as job:
         job.wait_for("successfully saved checkpoint")
         job.send(signal.SIGKILL, rank=0)
         job.wait_for("loading iteration ")
         done = job.finish()
     assert done.status == 0
-    assert "stopped after iteration 120: training is complete" in done.out
-    assert max(curve(tmp_path / "metrics.jsonl")) == 120
+    assert "stopped after iteration 60: training is complete" in done.out
+    assert max(curve(tmp_path / "metrics.jsonl")) == 60
 
 
 def test_a_file_that_one_rank_does_not_have(corpus):

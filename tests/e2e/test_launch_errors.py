@@ -5,7 +5,8 @@ import re
 import pytest
 
 from megalite.errors import ConfigError, DataError, MegaliteError, TokenizerError
-from tests.e2e.launch import TINY, curve, flags, python, run, torchrun, trained
+from megalite.train.pretrain import pretrain
+from tests.e2e.launch import TINY, curve, flags, printed, python, run, torchrun, trained
 
 TP, PP = "tensor_model_parallel_size", "pipeline_model_parallel_size"
 FIRST, LAST = "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
@@ -111,7 +112,7 @@ def test_a_wrong_name_of_a_corpus_is_told_as_one(corpus, failing, end, told):
 
 def test_sequence_parallelism_of_one_rank_is_a_notice(corpus):
     argv = flags(data_path=corpus, train_iters=1, sequence_parallel=True)
-    done = run(python(argv))
+    done = printed(1, argv)
     assert done.status == 0 and "sequence_parallel has no effect with tensor_model_parallel_size 1" in done.out
     assert f"global_batch_size {TINY['global_batch_size']}" in done.out, "the resolved configuration is shown"
 
@@ -133,7 +134,11 @@ def test_two_processes_say_it_once_and_torchrun_repeats_it_last(corpus):
     assert done.seconds < 60
 
 
-def test_help_is_shown_once():
-    done = run(torchrun(2, ["--help"]))
-    assert done.status == 0
-    assert done.out.count("--tensor-model-parallel-size") == 1
+def test_help_is_shown_once(monkeypatch, capsys):
+    """By the first of two processes."""
+    for rank, shown in ((0, 1), (1, 0)):
+        monkeypatch.setenv("RANK", str(rank))
+        with pytest.raises(SystemExit) as caught:
+            pretrain(["--help"])
+        assert not caught.value.code
+        assert capsys.readouterr().out.count("--tensor-model-parallel-size") == shown
