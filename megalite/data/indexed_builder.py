@@ -24,6 +24,7 @@ from megalite.data.spool import cut_to, open_spool
 from megalite.errors import DataError
 
 _COPY_BYTES = 1 << 20
+_LONGEST = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class IndexedDatasetBuilder:
 
     def add_item(self, tokens: Any, mode: int = 0) -> None:
         """Add one sequence of ids (any 1-d array-like) to the open document."""
+        self._check_length(len(tokens))
         self._write(tokens)
         self._append(len(tokens), mode)
 
@@ -98,6 +100,7 @@ class IndexedDatasetBuilder:
             raise DataError(
                 f"the lengths of a document's sequences must sum to its {len(tokens)} tokens; given {list(lengths)}."
             )
+        self._check_length(max(lengths, default=0))
         self._write(tokens)
         for length, mode in zip(lengths, modes or [0] * len(lengths), strict=True):
             self._append(length, mode)
@@ -114,6 +117,7 @@ class IndexedDatasetBuilder:
             )
         assert self._modes is None, "the sequences of a multimodal corpus have modes: use add_document"
         assert not self._open_document, "the open document must be ended first"
+        self._check_length(int(lengths.max(initial=0)))
         self._write(tokens)
         self._append_index(lengths, np.cumsum(document_sequences, dtype=np.int64))
 
@@ -201,6 +205,13 @@ class IndexedDatasetBuilder:
     def _remove_spools(self) -> None:
         for file in self._spools():
             Path(file.name).unlink(missing_ok=True)
+
+    def _check_length(self, longest: int) -> None:
+        if longest > _LONGEST:
+            raise DataError(
+                f"a sequence of {self.prefix} must have at most {_LONGEST} tokens, for the format has 32 bits for "
+                f"their number; given {longest}: divide the document."
+            )
 
     def _append(self, length: int, mode: int) -> None:
         self._lengths.write(length.to_bytes(4, "little"))

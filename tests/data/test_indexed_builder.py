@@ -221,3 +221,21 @@ def test_a_mark_that_the_files_do_not_reach(tmp_path):
         DataError, match=r"c.bin.partial must hold at least the 6 bytes .* it holds 0: remove the record"
     ):
         IndexedDatasetBuilder(tmp_path / "c", "uint16", resume=Mark(3, 1, 1))
+
+
+class Long:
+    """As many tokens as a document of some gigabytes has."""
+
+    def __len__(self):
+        return 1 << 31
+
+
+def test_a_sequence_whose_length_does_not_fit_is_refused_and_not_made_negative(tmp_path):
+    with IndexedDatasetBuilder(tmp_path / "c", np.uint8) as builder:
+        for add in (
+            lambda: builder.add_item(Long()),
+            lambda: builder.add_document(Long(), [1 << 31]),
+            lambda: builder.add_documents(Long(), np.array([1 << 31]), np.array([1])),
+        ):
+            with pytest.raises(DataError, match="at most 2147483647 tokens, .*; given 2147483648: divide the document"):
+                add()
