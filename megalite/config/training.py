@@ -23,7 +23,7 @@ class TrainingConfig:
     exit_interval: int | None = None
     """Save and leave when the step number is divisible by this."""
     exit_duration_in_mins: int | None = None
-    """Save and leave after this many minutes."""
+    """Save and leave when the program has run for this many minutes, its start included."""
     exit_signal_handler: bool = False
     """Save and leave when the job receives SIGTERM."""
     eval_iters: int = 100

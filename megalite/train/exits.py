@@ -49,7 +49,7 @@ class ExitPolicy:
 
     With ``--exit-signal-handler`` SIGTERM and SIGINT no longer end the process, nor does SIGUSR1 where ``saving``: they
     are noted, however often they come (torchrun repeats them), until :meth:`close` restores the former handlers. The
-    duration counts from the construction of the policy.
+    duration counts from ``started``, the start of the program by ``clock``; default: from now.
     """
 
     def __init__(
@@ -58,12 +58,13 @@ class ExitPolicy:
         train_iters: int,
         saving: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        started: float | None = None,
     ):
         self._train_iters = train_iters
         self._interval = training.exit_interval
         self._minutes = training.exit_duration_in_mins
         self._clock = clock
-        self._started = clock()
+        self._started = clock() if started is None else started
         self._received: set[int] = set()
         noted = {*(EXIT_SIGNALS if training.exit_signal_handler else ()), *((SAVE_SIGNAL,) if saving else ())}
         self._former = {number: signal.signal(number, self._note) for number in noted}

@@ -50,7 +50,8 @@ class TrainingLoop:
 
     def train(self, eval_sets: list[EvalSet]) -> ExitReason:
         """Train to the end; returns why it stopped. The last state is saved, where ``--save`` is given."""
-        with ExitPolicy(self._config.training, self._run.train_iters, self._checkpointing.enabled) as policy:
+        run, saving = self._run, self._checkpointing.enabled
+        with ExitPolicy(run.config.training, run.train_iters, saving, started=run.started) as policy:
             reason = ExitReason.NONE
             while reason is ExitReason.NONE:
                 self._step_or_advise()

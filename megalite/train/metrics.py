@@ -4,7 +4,8 @@ Plain data on rank 0, the same whatever the layout. Hooks (:mod:`megalite.train.
 """
 
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Mapping
 
 from megalite.config import Config
@@ -17,7 +18,8 @@ class RunInfo:
     """What is known when training starts, ``iteration`` and ``consumed_samples`` being where it starts or resumes.
 
     ``train_samples`` is the total of the run, also when its length was given in iterations. ``device_name`` is
-    PyTorch's name of the GPU ("NVIDIA H100 80GB HBM3") or "cpu".
+    PyTorch's name of the GPU ("NVIDIA H100 80GB HBM3") or "cpu". ``started`` is when the program started, by
+    ``time.monotonic``.
     """
 
     config: Config
@@ -27,6 +29,7 @@ class RunInfo:
     consumed_samples: int
     train_iters: int
     train_samples: int
+    started: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)

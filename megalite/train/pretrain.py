@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from typing import Sequence
 
 import torch
@@ -33,6 +34,7 @@ from megalite.train.state import Progress
 
 def pretrain(argv: Sequence[str]) -> int:
     """Run the training that ``argv`` asks for; returns the exit status."""
+    started = time.monotonic()
     setup_logging()
     plan = plan_run(configure(argv), int(os.environ.get("WORLD_SIZE", "1")))
     config, mesh = plan.config, plan.mesh
@@ -42,13 +44,13 @@ def pretrain(argv: Sequence[str]) -> int:
     virtual = f"virtual stages {config.virtual_stages}"
     logger.info(f"layout: tensor {mesh.tp} x pipeline {mesh.pp} ({virtual}) x data {mesh.dp}")
     context = ParallelContext.create(mesh, backend, device, config.parallel.distributed_timeout_minutes)
-    _run(plan, context)
+    _run(plan, context, started)
     # Not after a failure: to leave the job in good order is to wait for ranks that may never come.
     context.close()
     return 0
 
 
-def _run(plan: RunPlan, context: ParallelContext) -> None:
+def _run(plan: RunPlan, context: ParallelContext, started: float) -> None:
     checkpointing = Checkpointing(plan.config, context)
     plan = plan.resumed(checkpointing.progress)
     datasets = build_run_datasets(plan, checkpointing.history)
@@ -66,6 +68,7 @@ def _run(plan: RunPlan, context: ParallelContext) -> None:
         consumed_samples=progress.consumed_samples,
         train_iters=plan.train_iters,
         train_samples=plan.train_samples,
+        started=started,
     )
     with build_hooks(run) if context.rank == 0 else HookList([]) as hooks:
         hooks.on_start(run)

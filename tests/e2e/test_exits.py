@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,3 +85,13 @@ def test_without_the_flag_a_signal_ends_the_job(corpus, tmp_path):
         job.send(signal.SIGTERM, rank=1)
         done = job.finish(timeout=60)
     assert done.status != 0 and "SIGTERM" in done.err.partition("Root Cause")[2]
+
+
+def test_the_duration_includes_what_comes_before_training(corpus, tmp_path, monkeypatch):
+    """Reading the data of a large run may take longer than what a job has left."""
+    now = time.monotonic
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: now() - 61))
+    metrics = tmp_path / "metrics.jsonl"
+    assert program.pretrain(flags(data_path=corpus, exit_duration_in_mins=1, metrics_file=metrics)) == 0
+    (end,) = events(metrics, "exit")
+    assert (end["iteration"], end["reason"]) == (1, "duration")

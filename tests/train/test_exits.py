@@ -33,6 +33,15 @@ def test_exit_duration_counts_from_the_construction():
     assert policy.requested(3) is ExitReason.DURATION
 
 
+def test_exit_duration_may_count_from_an_earlier_start():
+    minutes = TrainingConfig(exit_duration_in_mins=2)
+    reasons = [
+        ExitPolicy(minutes, train_iters=10, clock=lambda: 1000.0, started=started).requested(1)
+        for started in (880.1, 880.0)
+    ]
+    assert reasons == [ExitReason.NONE, ExitReason.DURATION]
+
+
 def test_reasons_have_an_order_and_words():
     policy = ExitPolicy(TrainingConfig(exit_interval=5, exit_duration_in_mins=0), train_iters=10)
     assert policy.requested(5) is ExitReason.DURATION
