@@ -9,7 +9,7 @@ from megalite.checkpoint.manager import CheckpointManager, Saved
 from megalite.checkpoint.match import Strictness
 from megalite.checkpoint.store import Store
 from megalite.config import Config
-from megalite.config.dump import to_yaml
+from megalite.config.dump import flat, to_yaml
 from megalite.config.report import raise_together
 from megalite.convert.export import export_huggingface, foreign_weights
 from megalite.convert.extras import Extras, extras_of
@@ -32,6 +32,17 @@ from megalite.train.state import (
     pieces_to_load,
 )
 from megalite.train.vocabulary import without_vocabulary
+
+
+_FUNCTION = (
+    "position_embedding_type rotary_base rotary_percent rotary_interleaved rotary_seq_len_interpolation_factor "
+    "use_rope_scaling rope_scaling_factor normalization norm_epsilon swiglu squared_relu relu attention_dropout "
+    "hidden_dropout label_smoothing"
+).split()
+"""Settings that change what a model computes from the same parameters."""
+
+_UPDATE = "clip_grad adam_beta1 adam_beta2 adam_eps sgd_momentum lion_beta1 lion_beta2".split()
+"""Settings of the update that are neither state nor part of the curves."""
 
 
 class Checkpointing:
@@ -157,6 +168,7 @@ class Checkpointing:
         if store is None:
             return Progress()
         self._extras = extras_of(self._config, store.directory)
+        self._warn_of_changes(store)
         with_state = not (self._flags.finetune or self._flags.no_load_optim)
         if with_state:
             _require_optimizer_state(store)
@@ -177,6 +189,14 @@ class Checkpointing:
         if self._flags.save == self._flags.load:
             self._last_saved = progress.iteration
         return progress
+
+    def _warn_of_changes(self, store: Store) -> None:
+        """Tell what the tensors of ``store`` cannot: that they are read by another function, or updated otherwise."""
+        names = _FUNCTION if self._flags.finetune else (*_FUNCTION, *_UPDATE)
+        before, after = flat(stored_config(store)), flat(self._config)
+        changed = [f"{name} {before[name]} there, {after[name]} now" for name in names if before[name] != after[name]]
+        if changed and self._rank == 0:
+            logger.warning(f"the run goes on with other settings than those of {store.directory}: {'; '.join(changed)}")
 
     def _begin_with(self, weights: Source, engine: Engine) -> Progress:
         """Take the parameters of another program's model."""

@@ -1,12 +1,13 @@
 """``--load`` and its relatives: what is named is loaded or refused, never guessed."""
 
+import re
 import shutil
 
 import pytest
 
 from megalite.checkpoint.store import open_store
 from megalite.errors import CheckpointError
-from tests.e2e.launch import curve, events, flags, trained
+from tests.e2e.launch import curve, events, flags, printed, trained
 from tests.harness import WorkerFailed
 
 
@@ -164,3 +165,14 @@ def test_a_restart_before_the_first_evaluation(corpus, tmp_path):
             for name in ("straight", "again")
         )
         assert again == straight and len(again) == (4 if kind == "train" else 2)
+
+
+@pytest.mark.parametrize("finetune", [False, True])
+def test_a_change_that_no_tensor_shows_is_told(corpus, checkpoints, tmp_path, finetune):
+    """The names and shapes of a model with another activation, or another update, are the same."""
+    changed = {"relu": True, "norm_epsilon": 1e-3, "clip_grad": 0.5}
+    argv = options(corpus, tmp_path, load=checkpoints, finetune=finetune, **changed)
+    console = printed(2, argv)
+    told = re.findall("^warning: the run goes on with other settings than those of .*?: (.*)$", console.out, re.M)
+    update = "" if finetune else "; clip_grad 1.0 there, 0.5 now"
+    assert told == [f"norm_epsilon 1e-05 there, 0.001 now; relu False there, True now{update}"]
