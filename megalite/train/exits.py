@@ -4,11 +4,12 @@ Ranks see signals and clocks at different moments, so no rank may act on its own
 after every step, the loop takes the maximum of the answers over the world, and all ranks stop after the same step.
 """
 
+import contextlib
 import signal
 import time
 from enum import IntEnum
 from types import FrameType
-from typing import Callable
+from typing import Callable, Iterator
 
 from megalite.config import TrainingConfig
 
@@ -42,6 +43,17 @@ _TEXTS = {
     ExitReason.SIGNAL: "a signal asked for it",
     ExitReason.COMPLETED: "training is complete",
 }
+
+
+@contextlib.contextmanager
+def save_signal_ignored(saving: bool) -> Iterator[None]:
+    """Where ``saving``, SIGUSR1 ends no process within the block: outside of training nothing is new to save."""
+    former = signal.signal(SAVE_SIGNAL, signal.SIG_IGN) if saving else None
+    try:
+        yield
+    finally:
+        if former is not None:
+            signal.signal(SAVE_SIGNAL, former)
 
 
 class ExitPolicy:

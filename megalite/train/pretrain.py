@@ -24,7 +24,7 @@ from megalite.train.checkpointing import Checkpointing
 from megalite.train.configure import configure
 from megalite.train.engine import Engine, build_engine
 from megalite.train.evaluate import EvalSet
-from megalite.train.exits import ExitReason
+from megalite.train.exits import ExitReason, save_signal_ignored
 from megalite.train.hooks import HookList, build_hooks
 from megalite.train.loop import TrainingLoop
 from megalite.train.metrics import RunInfo
@@ -43,8 +43,9 @@ def pretrain(argv: Sequence[str]) -> int:
     logger.info(summary(config))
     virtual = f"virtual stages {config.virtual_stages}"
     logger.info(f"layout: tensor {mesh.tp} x pipeline {mesh.pp} ({virtual}) x data {mesh.dp}")
-    context = ParallelContext.create(mesh, backend, device, config.parallel.distributed_timeout_minutes)
-    _run(plan, context, started)
+    with save_signal_ignored(config.checkpoint.save is not None):
+        context = ParallelContext.create(mesh, backend, device, config.parallel.distributed_timeout_minutes)
+        _run(plan, context, started)
     # Not after a failure: to leave the job in good order is to wait for ranks that may never come.
     context.close()
     return 0

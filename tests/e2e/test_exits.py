@@ -9,6 +9,7 @@ import pytest
 
 from megalite.train import pretrain as program
 from megalite.train.hooks import Hook, HookList
+from megalite.train.loop import TrainingLoop
 from tests.e2e.launch import Running, curve, events, flags, torchrun, trained
 
 STEPS = 8
@@ -95,3 +96,28 @@ def test_the_duration_includes_what_comes_before_training(corpus, tmp_path, monk
     assert program.pretrain(flags(data_path=corpus, exit_duration_in_mins=1, metrics_file=metrics)) == 0
     (end,) = events(metrics, "exit")
     assert (end["iteration"], end["reason"]) == (1, "duration")
+
+
+@pytest.mark.parametrize("moment", ["start", "test evaluation"])
+def test_the_signal_to_save_is_nothing_outside_of_training(corpus, tmp_path, monkeypatch, moment):
+    build_engine, evaluate = program.build_engine, TrainingLoop.evaluate
+
+    def signalled(when, function):
+        def call(*args):
+            if when == moment:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            return function(*args)
+
+        return call
+
+    former = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    try:
+        monkeypatch.setattr(program, "build_engine", signalled("start", build_engine))
+        monkeypatch.setattr(TrainingLoop, "evaluate", signalled("test evaluation", evaluate))
+        fields = {"save_interval": 100, "train_iters": 2, "eval_iters": 1, "split": "80,10,10"}
+        assert program.pretrain(options(corpus, tmp_path, **fields)) == 0
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    assert [event["iteration"] for event in events(tmp_path / "metrics.jsonl", "save")] == [2]
+    assert {event["name"] for event in events(tmp_path / "metrics.jsonl", "eval")} == {"validation", "test"}
