@@ -5,13 +5,14 @@
 
 import argparse
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import Callable
 
 import torch
 
 from benchmarks.paired import race, ratio
-from megalite.log import echo, progress
+from megalite.log import echo, progress, run_main
 from megalite.native import native
 from megalite.ops import attention
 
@@ -29,8 +30,6 @@ class Shape:
         size = (self.sequence, TOKENS // self.sequence, WIDTH // self.head_dim, 3, self.head_dim)
         return torch.randn(size, generator=torch.Generator().manual_seed(0)).to(dtype)
 
-
-SHAPES = [Shape(sequence, head_dim) for sequence in (512, 2048) for head_dim in (32, 64, 128)]
 
 
 def plain(qkv: torch.Tensor) -> torch.Tensor:
@@ -64,16 +63,18 @@ def row(shape: Shape, dtype: torch.dtype, rounds: int, threads: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    parser.add_argument("--sequences", type=int, nargs="+", default=[512, 2048], help="divisors of the tokens")
+    parser.add_argument("--head-dims", type=int, nargs="+", default=[32, 64, 128], help="divisors of the width")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     echo(f"{args.dtype}, {args.threads} threads, {TOKENS} tokens, heads {WIDTH} wide, {args.rounds} rounds; in ms\n")
     echo("| sequence | head dim | PyTorch | megalite | speed against PyTorch (quartiles) |")
     echo("|---|---|---|---|---|")
-    for shape in SHAPES:
+    for shape in itertools.starmap(Shape, itertools.product(args.sequences, args.head_dims)):
         progress(str(shape))
         echo(row(shape, getattr(torch, args.dtype), args.rounds, args.threads))
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

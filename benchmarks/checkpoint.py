@@ -29,7 +29,7 @@ from megalite.checkpoint.manager import CheckpointManager
 from megalite.checkpoint.piece import Piece
 from megalite.checkpoint.store import crc32_of
 from megalite.config import CheckpointConfig
-from megalite.log import echo, progress
+from megalite.log import echo, progress, run_main
 from megalite.parallel.group import Group
 from megalite.state import Box
 
@@ -210,4 +210,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

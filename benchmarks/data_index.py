@@ -24,7 +24,8 @@ from megalite.data.build import Wanted, build_datasets
 from megalite.data.dataset import Request
 from megalite.data.indexed import Header, bin_path, idx_path, pointers
 from megalite.data.indexed_builder import IndexedDatasetBuilder
-from megalite.log import echo, progress
+from megalite.errors import ConfigError
+from megalite.log import echo, progress, run_main
 
 SEQ_LENGTH, SEED, SPLIT = 2048, 1234, "100,0,0"
 ROOT = Path(__file__).parent.parent
@@ -78,6 +79,16 @@ def _resident(field: str) -> int:
     with open("/proc/self/status", encoding="ascii") as file:
         line = next(line for line in file if line.startswith(field))
     return int(line.split()[1]) * 1024
+
+
+def check_megatron(python: str) -> None:
+    """Refuse an interpreter that cannot build the indices of megatron-core."""
+    done = subprocess.run([python, "-c", "import megatron.core"], stderr=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise ConfigError(
+            f"--megatron-python must be the interpreter of an environment that holds megatron-core; {python} cannot "
+            "import it: pip install megatron-core there, or leave the flag out."
+        )
 
 
 def race_builders(directory: Path, options: argparse.Namespace) -> None:
@@ -143,8 +154,7 @@ def _output(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def main(argv: Sequence[str]) -> None:
-    """Parse the command line and run."""
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--documents", type=int, default=10_000_000)
     parser.add_argument("--epochs", type=int, default=5)
@@ -155,15 +165,17 @@ def main(argv: Sequence[str]) -> None:
         "--directory", help="where corpora and caches are written for a while; default: a temporary one"
     )
     parser.add_argument("--build", nargs=3, metavar=("PREFIX", "SAMPLES", "CACHE"), help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
+    options = parser.parse_args()
     if options.build:
         prefix, num_samples, cache = options.build
         echo(json.dumps(build_once(prefix, int(num_samples), cache)))
         return
+    if options.megatron_python:
+        check_megatron(options.megatron_python)
     for part in (race_builders, race_starts):
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             part(Path(directory), options)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_main(main)

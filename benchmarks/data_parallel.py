@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.paired import race, table
 from benchmarks.plain_torch import PlainConfig, PlainGPT
 from benchmarks.train_step import MICRO_BATCH, our_config, random_batch
-from megalite.log import echo, progress
+from megalite.log import echo, progress, run_main
 from megalite.optim.scaler import make_scaler
 from megalite.parallel.context import ParallelContext
 from megalite.topology.mesh import Mesh
@@ -78,8 +78,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--seq-length", type=int, default=512)
+    parser.add_argument("--vocab-size", type=int, default=8192)
     args = parser.parse_args()
-    config = PlainConfig(num_layers=args.layers)
+    config = PlainConfig(num_layers=args.layers, seq_length=args.seq_length, vocab_size=args.vocab_size)
     contestants = {
         "megalite ZeRO-1": functools.partial(ours, config, True),
         "megalite replicated": functools.partial(ours, config, False),
@@ -93,4 +95,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

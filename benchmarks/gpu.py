@@ -22,6 +22,7 @@ from tests.cuda.cases import CASES, Case
 
 from megalite import native
 from megalite.data.indexed_builder import IndexedDatasetBuilder
+from megalite.errors import ConfigError
 from megalite.log import echo, progress, run_main
 from megalite.ops import philox
 from megalite.ops.adamw import AdamW, adamw_, reference_adamw_
@@ -185,6 +186,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
+    if not torch.cuda.is_available():
+        raise ConfigError("this benchmark needs a CUDA device; PyTorch finds none: run it on a machine with a GPU.")
     bandwidth(args.rows, args.cols, getattr(torch, args.dtype))
     training_table(args)
 

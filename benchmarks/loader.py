@@ -9,7 +9,6 @@ it, how fast the loader is by itself.
 
 import argparse
 import functools
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Callable, Sequence
@@ -25,7 +24,7 @@ from megalite.data.build import Wanted, build_datasets
 from megalite.data.dataset import Dataset, Request
 from megalite.data.indexed_builder import IndexedDatasetBuilder
 from megalite.data.loader import Batch, BatchLoader
-from megalite.log import echo
+from megalite.log import echo, run_main
 
 FIELDS = ("labels", "loss_mask", "position_ids", "tokens")
 STEPS, MICROBATCHES = 20, 4
@@ -89,14 +88,14 @@ def _share(shape: tuple[int, int], fields: Sequence[str], batches: list[Batch] |
             dist.broadcast(torch.empty(shape, dtype=dtype) if batches is None else batches[number][name], 0)
 
 
-def main(argv: Sequence[str]) -> None:
-    """Parse the command line and run."""
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=10)
-    options = parser.parse_args(argv)
+    parser.add_argument("--tokens", type=int, default=20_000_000, help="of the corpus")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         prefix = str(Path(directory) / "corpus")
-        write_corpus(Path(prefix), 20_000_000)
+        write_corpus(Path(prefix), options.tokens)
         for shape in ((4, 2048), (1, 8192), (16, 512)):
             samples = shape[0] * MICROBATCHES * STEPS
             open_data(prefix, shape[1], samples)
@@ -111,4 +110,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_main(main)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.paired import race
-from megalite.log import echo, progress
+from megalite.log import echo, progress, run_main
 from megalite.native import native
 from megalite.ops import philox
 from megalite.ops.adamw import AdamW, adamw_, reference_adamw_
@@ -232,4 +232,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

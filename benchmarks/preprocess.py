@@ -1,15 +1,15 @@
 """How fast is preprocessing, beside the bare encoders and beside the usual recipes? And how much memory does it take?
 
 Corpus: the Python sources installed on this machine (the standard library, then site-packages), or ``--corpus FILE`` of
-JSON lines. Tokenizer: byte-level BPE of 8192 tokens trained on the first 8 MB of it. Contenders, with 1 and 2 workers,
-each in a process of its own, one after another within every round:
+JSON lines. Tokenizer: byte-level BPE of 8192 tokens trained on the first 8 MB of it. Contenders, with 1 and 2 workers
+(``--workers``), each in a process of its own, one after another within every round:
 
 - megalite: tools/preprocess_data.py, file to .bin/.idx, start of the workers included, with either backend;
 - bare tokenizers: encode_batch_fast on the texts in memory, that many threads, batches of 1 MB, results dropped;
 - bare gigatoken: encode_batch in the same way;
 - Megatron-LM's recipe, re-created: one document a task through multiprocessing.Pool.imap (chunks of 32), json.loads and
   encode in Python, documents written one at a time;
-- datasets.map with the same fast tokenizer, batches of 1000, num_proc processes (where `datasets` is installed);
+- datasets.map with the same fast tokenizer, batches of 1000, num_proc processes;
 - reading, JSON and gigatoken: the least that a tool must do, in so many processes that share nothing: orjson, then
   encode_batch; start-up not counted, ids dropped;
 - reading and JSON alone: what megalite does before it encodes, in one process.
@@ -30,13 +30,24 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
-from typing import Iterator
+from typing import Iterable, Iterator
 
 from benchmarks.preprocess_contenders import CONTENDERS, Times, train
-from megalite.log import echo, progress
+from megalite.errors import ConfigError
+from megalite.log import echo, progress, run_main
 
 FAST = ("megalite, gigatoken", "bare gigatoken", "reading, JSON and gigatoken", "reading and JSON alone")
 OURS = ("megalite, tokenizers", "megalite, gigatoken")
+PACKAGES = {
+    "datasets.map": ("datasets",),
+    "megalite, gigatoken": ("gigatoken",),
+    "bare gigatoken": ("gigatoken", "awkward"),
+    "reading, JSON and gigatoken": ("gigatoken", "orjson"),
+}
+"""What contenders need beyond megalite's own requirements."""
+
+Racing = list[tuple[str, int]]
+"""Names of contenders, and the numbers of their workers."""
 
 
 def installed_sources() -> Iterator[str]:
@@ -49,6 +60,17 @@ def installed_sources() -> Iterator[str]:
             continue
         if text:
             yield text
+
+
+def check_packages(names: Iterable[str]) -> None:
+    """Refuse contenders that need a package which is not installed."""
+    for name in names:
+        missing = [package for package in PACKAGES.get(name, ()) if not importlib.util.find_spec(package)]
+        if missing:
+            raise ConfigError(
+                f"the contender '{name}' needs {' and '.join(missing)}: pip install {' '.join(missing)}, or name the "
+                "contenders that shall race with --only."
+            )
 
 
 def make_corpus(directory: Path, given: Path | None, megabytes: int, copies: int) -> tuple[int, int]:
@@ -80,15 +102,14 @@ def time_in_process(name: str, workers: int, corpus: Path) -> Times:
     return Times(*json.loads(result.stdout.splitlines()[-1]))
 
 
-def contenders(only: list[str]) -> list[tuple[str, int]]:
-    """Name and workers of each that is asked for and can run here."""
+def contenders(only: list[str], workers: list[int]) -> Racing:
+    """Name and workers of each that is asked for."""
     names = [name for name in CONTENDERS if not only or any(part in name for part in only)]
-    names = [name for name in names if name != "datasets.map" or importlib.util.find_spec("datasets")]
-    return [(name, workers) for workers in (1, 2) for name in names if (name, workers) != ("reading and JSON alone", 2)]
+    racing = [(name, 1 if name == FAST[-1] else number) for number in workers for name in names]
+    return list(dict.fromkeys(racing))
 
 
-def compare(directory: Path, sizes: tuple[int, int], arguments: argparse.Namespace) -> None:
-    racing = contenders(arguments.only)
+def compare(directory: Path, racing: Racing, sizes: tuple[int, int], arguments: argparse.Namespace) -> None:
     times: dict[tuple[str, int], list[Times]] = {contender: [] for contender in racing}
     for number in range(arguments.rounds):
         # every other round backwards, so that a slow drift of the machine favours nobody
@@ -132,14 +153,16 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="JSON lines with a key 'text', instead of the installed sources")
     parser.add_argument("--megabytes", type=int, default=50, help="how much of the corpus is taken")
     parser.add_argument("--copies", type=int, default=6, help="how often the fast contenders get it")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of workers that race")
     parser.add_argument("--only", nargs="+", default=[], help="only the contenders whose names hold one of these")
     parser.add_argument("--memory", action="store_true", help="peak memory while the input grows")
     parser.add_argument("--contender", choices=sorted(CONTENDERS), help=argparse.SUPPRESS)
-    parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
-        echo(json.dumps(CONTENDERS[arguments.contender](arguments.corpus, arguments.workers)))
+        echo(json.dumps(CONTENDERS[arguments.contender](arguments.corpus, *arguments.workers)))
         return
+    racing = [(OURS[1], 2)] if arguments.memory else contenders(arguments.only, arguments.workers)
+    check_packages(name for name, _ in racing)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         sizes = make_corpus(directory, arguments.corpus, arguments.megabytes, arguments.copies)
@@ -147,8 +170,8 @@ def main() -> None:
         if arguments.memory:
             compare_memory(directory, sizes[1])
         else:
-            compare(directory, sizes, arguments)
+            compare(directory, racing, sizes, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

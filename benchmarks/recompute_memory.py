@@ -7,9 +7,9 @@ Nothing is timed: the bytes of all tensors are counted exactly, in bfloat16 with
 """
 
 import argparse
+import dataclasses
 import functools
 import time
-from dataclasses import dataclass
 from typing import Callable, Sequence
 
 import torch
@@ -18,7 +18,7 @@ from torch.autograd.graph import get_gradient_edge
 from benchmarks.live_memory import LiveMemory
 from benchmarks.paired import race
 from megalite.config import ModelConfig
-from megalite.log import echo
+from megalite.log import echo, run_main
 from megalite.models import gpt
 from megalite.nn.context import LayerContext
 from megalite.nn.recompute import RecomputePlan
@@ -30,7 +30,7 @@ MODEL = ModelConfig(num_layers=6, hidden_size=256, num_attention_heads=8, seq_le
 MICRO_BATCH = 1
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Layout:
     """Tensor-parallel size, and whether the sequence is split too."""
 
@@ -41,7 +41,7 @@ class Layout:
         return f"tp {self.tp}" + (", sequence parallel" if self.sequence_parallel else "")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Case:
     """A way to save memory, and the name it has in the table."""
 
@@ -69,7 +69,7 @@ CASES = (
 )
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Memory:
     """Bytes of activations between forward and backward pass, and the most that ever existed at a time."""
 
@@ -170,14 +170,18 @@ def table(model: ModelConfig, counted: dict[Layout, list[Memory]]) -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=MODEL.num_layers)
+    parser.add_argument("--seq-length", type=int, default=MODEL.seq_length)
+    options = parser.parse_args()
+    model = dataclasses.replace(MODEL, num_layers=options.layers, seq_length=options.seq_length)
     counted = {}
     for layout in LAYOUTS:
-        contestant = functools.partial(counter, MODEL, layout, CASES)
+        contestant = functools.partial(counter, model, layout, CASES)
         (result,) = race({"": contestant}, rounds=1, warmup=0, threads=1, world_size=layout.tp).values()
         counted[layout] = result.last_value
-    echo(table(MODEL, counted))
+    echo(table(model, counted))
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -1,6 +1,6 @@
-"""How long starting takes: importing, ``--help``, and a world of 4 to its first step.
+"""How long starting takes: importing, ``--help``, and a world of some processes to its first step.
 
-Each beside the same without megalite: an empty Python, ``import torch``, and a world of 4 that does one all-reduce. The
+Each beside the same without megalite: an empty Python, ``import torch``, and a world that does one all-reduce. The
 status is 1 where a limit is exceeded threefold, which a busy machine alone hardly does.
 
     python benchmarks/startup.py --rounds 5
@@ -23,7 +23,7 @@ from megalite.log import echo, progress, run_main
 ROOT = Path(__file__).parent.parent
 PROGRAM = str(ROOT / "pretrain_gpt.py")
 PYTHON = [sys.executable, "-c"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 ALL_REDUCE = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -31,29 +31,31 @@ dist.all_reduce(torch.ones(1))
 dist.destroy_process_group()
 """
 FLAGS = (
-    "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-layers 4 --hidden-size 128 "
+    "--tensor-model-parallel-size 2 --num-layers 4 --hidden-size 128 "
     "--num-attention-heads 4 --seq-length 128 --micro-batch-size 4 --global-batch-size 8 --train-iters 1 --lr 1e-3 "
     "--eval-iters 0 --tokenizer-type NullTokenizer --vocab-size 1000 --distributed-backend gloo"
 )
 
 
-def commands(directory: Path) -> dict[str, list[str]]:
-    """What is timed, by name."""
+def commands(directory: Path, processes: int) -> dict[str, list[str]]:
+    """What is timed, by name. All processes but two are pipeline stages."""
     (directory / "all_reduce.py").write_text(ALL_REDUCE)
+    stages = ["--pipeline-model-parallel-size", str(processes // 2)]
+    flags = [*FLAGS.split(), *stages, "--data-path", str(directory / "corpus")]
     return {
         "python": [*PYTHON, "pass"],
         "import megalite": [*PYTHON, "import megalite"],
         "import torch": [*PYTHON, "import torch"],
         "the program's --help": [sys.executable, PROGRAM, "--help"],
-        "all-reduce of 4": [*TORCHRUN, str(directory / "all_reduce.py")],
-        "one step of 4": [*TORCHRUN, PROGRAM, *FLAGS.split(), "--data-path", str(directory / "corpus")],
+        "all-reduce": [*TORCHRUN, str(processes), str(directory / "all_reduce.py")],
+        "one step": [*TORCHRUN, str(processes), PROGRAM, *flags],
     }
 
 
 ROWS = (  # what, beside what, limit in seconds
     ("import megalite", "python", 2.0),
     ("the program's --help", "import torch", 4.0),
-    ("one step of 4", "all-reduce of 4", 10.0),
+    ("one step", "all-reduce", 10.0),
 )
 
 
@@ -77,14 +79,16 @@ def seconds_of(command: list[str]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--processes", type=int, choices=(2, 4, 8), default=4, help="of the world")
+    options = parser.parse_args()
     times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="startup-") as directory:
         write_corpus(Path(directory) / "corpus")
-        for number in range(rounds):
-            progress(f"round {number + 1} of {rounds}")
-            for name, command in commands(Path(directory)).items():
+        for number in range(options.rounds):
+            progress(f"round {number + 1} of {options.rounds}")
+            for name, command in commands(Path(directory), options.processes).items():
                 times.setdefault(name, []).append(seconds_of(command))
+    echo(f"world of {options.processes}, {options.rounds} rounds\n")
     echo(f"{'':22} {'median s':>9} {'limit s':>8}   {'ratio':>6}")
     exceeded = False
     for name, other, limit in ROWS:

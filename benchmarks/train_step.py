@@ -14,9 +14,9 @@ from torch import nn
 
 from benchmarks.paired import race, table
 from benchmarks.plain_torch import PlainConfig, PlainGPT, PlainTrainer
-from benchmarks.transformers_models import TransformersGPT
+from benchmarks.transformers_models import TransformersGPT, load_transformers
 from megalite.config import Config, ModelConfig
-from megalite.log import echo, progress
+from megalite.log import echo, progress, run_main
 from megalite.optim.scaler import make_scaler
 from megalite.parallel.context import ParallelContext
 from megalite.train.engine import build_engine
@@ -102,12 +102,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--seq-length", type=int, default=512)
+    parser.add_argument("--vocab-size", type=int, default=8192)
     args = parser.parse_args()
-    config = PlainConfig(style=args.style, num_layers=args.layers)
+    sizes = {"num_layers": args.layers, "seq_length": args.seq_length, "vocab_size": args.vocab_size}
+    config = PlainConfig(style=args.style, **sizes)
     contestants = {"PyTorch eager": functools.partial(plain, PlainGPT, config, args.bf16, False)}
     if args.compile:
         contestants["PyTorch compiled"] = functools.partial(plain, PlainGPT, config, args.bf16, True)
     if args.transformers:
+        load_transformers()
         contestants["transformers"] = functools.partial(plain, TransformersGPT, config, args.bf16, False)
     contestants["megalite"] = functools.partial(ours, config, args.bf16)
     results = race(contestants, args.rounds, threads=args.threads)
@@ -120,4 +124,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -1,5 +1,6 @@
 """The benchmark's model as Hugging Face transformers has it. Needs `pip install transformers`."""
 
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -10,15 +11,21 @@ from benchmarks.plain_torch import PlainConfig
 from megalite.errors import ConfigError
 
 
+def load_transformers() -> ModuleType:
+    """The package; raises ConfigError where it is missing."""
+    try:
+        import transformers
+    except ImportError:
+        raise ConfigError("--transformers needs the package transformers; it is not here: install it.") from None
+    return transformers
+
+
 class TransformersGPT(nn.Module):
     """GPT2LMHeadModel or LlamaForCausalLM of the same sizes: ``model(tokens, labels)`` is the mean loss."""
 
     def __init__(self, config: PlainConfig):
         super().__init__()
-        try:
-            import transformers
-        except ImportError:
-            raise ConfigError("--transformers needs the package transformers; it is not here: install it.") from None
+        transformers = load_transformers()
         common: dict[str, Any] = {"vocab_size": config.vocab_size, "use_cache": False}
         if config.style == "gpt2":
             sizes = {"n_embd": config.hidden_size, "n_layer": config.num_layers, "n_head": config.num_heads}
