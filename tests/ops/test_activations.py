@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -81,6 +83,47 @@ def test_extreme_values(isa, case):
     torch.testing.assert_close(y, plain_y, rtol=1e-6, atol=1e-20, equal_nan=True)
     if case != "gelu":  # whose formula in plain torch multiplies infinity by zero here
         torch.testing.assert_close(x_grad, plain_grad, rtol=1e-6, atol=1e-20, equal_nan=True)
+
+
+def true_gelu(x):
+    """GELU without the cancellation in 1 + tanh, in which results far below zero lose all digits."""
+    return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+
+
+def with_slopes(function, x):
+    x = x.detach().clone().requires_grad_()
+    y = function(x)
+    return y.detach(), torch.autograd.grad(y, x, torch.ones_like(y))[0]
+
+
+def of_half_columns(case, x):
+    """Inputs whose results are functions of each element of ``x``: swiglu's other half is one."""
+    return torch.cat((x, torch.ones_like(x)), dim=-1) if case == "swiglu" else x
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bfloat16_results_are_rounded_from_close_ones_however_small(isa, case):
+    """Every result by itself: within 1.1 times what rounding to bfloat16 can do, which is 2^-8 of it."""
+    op, true = CASES[case][0], true_gelu if case == "gelu" else CASES[case][1]
+    sizes = torch.cat((torch.linspace(0.01, 9.5, 3000), torch.logspace(-30, 1, 200), torch.logspace(1, 18, 200)))
+    x = of_half_columns(case, torch.cat((sizes, -sizes)).bfloat16().view(50, -1))
+    (y, grad), (true_y, true_grad) = with_slopes(op, x), with_slopes(true, x.double())
+    allowed = 1.1 * 2**-8 * true_y.abs() + torch.where(true_y.abs() < 1e-28, 1e-28, 1e-38)  # the least may be zero
+    assert ((y - true_y).abs() <= allowed).all()
+    # Slopes pass through zero, as sums of terms around 1.
+    assert ((grad - true_grad).abs() <= 1.1 * 2**-8 * true_grad.abs() + 1e-3).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bfloat16_results_of_extreme_inputs(isa, case):
+    op, plain = CASES[case]
+    x = torch.tensor([-3e38, -1e20, -100.0, -0.0, 0.0, 100.0, 1e17, torch.nan, torch.inf] * 15)
+    x = of_half_columns(case, x.bfloat16().unsqueeze(0))
+    (y, grad), (true_y, true_grad) = with_slopes(op, x), with_slopes(plain, x.double())
+    torch.testing.assert_close(y.double(), true_y, rtol=2**-7, atol=1e-28, equal_nan=True)
+    finite = x.isfinite()
+    torch.testing.assert_close(grad.double()[finite], true_grad[finite], rtol=2**-7, atol=1e-28, equal_nan=True)
+    assert grad[:, : y.shape[1]][y.isnan()].isnan().all()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -9,17 +9,29 @@ namespace {
 // GELU in its tanh form, 0.5 x (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), is x sigmoid(2u).
 struct Gelu {
   static constexpr float kTwice = 1.5957691216f, kCubic = 0.044715f;
-  static Vec twice_u(Vec x) { return x * (kTwice + kTwice * kCubic * (x * x)); }
   template <typename T>
-  static Vec value(Vec x) { return x * sigmoid<T>(twice_u(x)).value; }
-  template <typename T>
-  static Vec slope(Vec x) {
-    Sigmoid s = sigmoid<T>(twice_u(x));
-    return s.value + x * (s.value * s.rest) * (kTwice + 3.0f * kTwice * kCubic * (x * x));
+  static constexpr int at_once = kAtOnce<T>;
+
+  template <typename T, typename V>
+  static V exponent(V x, V square) {
+    constexpr float kLinear = kTwice * kExponent<T>;
+    return x * (kLinear + kLinear * kCubic * square);
+  }
+  template <typename T, typename V>
+  static V value(V x) { return x * sigmoid<T>(exponent<T>(x, x * x)).value; }
+  template <typename T, typename V>
+  static V slope(V x) {
+    // Far out, where the slope is 0 or 1, the square would become infinite.
+    const V square = map([](Vec square) { return min(splat(0x1p10f), square); }, x * x);
+    const Sigmoid<V> s = sigmoid<T>(exponent<T>(x, square));
+    return s.value + x * (s.value * s.rest) * (kTwice + 3.0f * kTwice * kCubic * square);
   }
 };
 
 struct SquaredRelu {
+  template <typename T>
+  static constexpr int at_once = 1;
+
   template <typename T>
   static Vec value(Vec x) {
     Vec positive = max(splat(0.0f), x);
@@ -29,17 +41,16 @@ struct SquaredRelu {
   static Vec slope(Vec x) { return 2.0f * max(splat(0.0f), x); }
 };
 
-template <typename T>
-Vec load_or_zero(const T* from, int64_t i, Whole) { return from == nullptr ? Vec{} : load(from + i); }
-template <typename T>
-Vec load_or_zero(const T* from, int64_t i, Part part) { return from == nullptr ? Vec{} : load(from + i, part); }
+// x, with a bias where there is one.
+template <typename T, typename V, typename Lanes>
+V add(V x, const T* bias, int64_t i, Lanes lanes) { return bias == nullptr ? x : x + load(bias + i, lanes); }
 
 template <typename Function, typename T>
 void forward(T* to, const T* x, const T* bias, int64_t rows, int64_t cols) {
   const Output<T> y(to, rows, cols);
   for_rows(rows, cols, [=](int64_t row) {
-    for_lanes(cols, [=](int64_t i, auto lanes) {
-      Vec value = load_ahead(x + row * cols + i, lanes) + load_or_zero(bias, i, lanes);
+    for_several_lanes<Function::template at_once<T>>(cols, [=](int64_t i, auto lanes) {
+      const auto value = add(load_ahead(x + row * cols + i, lanes), bias, i, lanes);
       store(y, row * cols + i, Function::template value<T>(value), lanes);
     });
   });
@@ -52,9 +63,9 @@ void backward(T* to, float* dbias, float* partial, const T* dy, const T* x, cons
   for_row_blocks(rows, cols, blocks, [=](int64_t block, int64_t begin, int64_t end) {
     float* sums = block_sums(partial, block, cols);
     for (int64_t row = begin; row < end; ++row) {
-      for_lanes(cols, [=](int64_t i, auto lanes) {
-        Vec value = load_ahead(x + row * cols + i, lanes) + load_or_zero(bias, i, lanes);
-        Vec grad = load_ahead(dy + row * cols + i, lanes) * Function::template slope<T>(value);
+      for_several_lanes<Function::template at_once<T>>(cols, [=](int64_t i, auto lanes) {
+        const auto value = add(load_ahead(x + row * cols + i, lanes), bias, i, lanes);
+        const auto grad = load_ahead(dy + row * cols + i, lanes) * Function::template slope<T>(value);
         store(dx, row * cols + i, grad, lanes);
         add_to(sums, i, grad, lanes);
       });
@@ -69,10 +80,10 @@ void swiglu_forward_rows(T* to, const T* x, const T* bias, int64_t rows, int64_t
   const Output<T> y(to, rows, cols);
   for_rows(rows, cols, [=](int64_t row) {
     const T *gates = x + row * 2 * cols, *ups = gates + cols;
-    for_lanes(cols, [=](int64_t i, auto lanes) {
-      Vec gate = load_ahead(gates + i, lanes) + load_or_zero(bias, i, lanes);
-      Vec up = load_ahead(ups + i, lanes) + load_or_zero(bias, cols + i, lanes);
-      store(y, row * cols + i, gate * sigmoid<T>(gate).value * up, lanes);
+    for_several_lanes<kAtOnce<T>>(cols, [=](int64_t i, auto lanes) {
+      const auto gate = add(load_ahead(gates + i, lanes), bias, i, lanes);
+      const auto up = add(load_ahead(ups + i, lanes), bias, cols + i, lanes);
+      store(y, row * cols + i, gate * sigmoid<T>(kExponent<T> * gate).value * up, lanes);
     });
   });
 }
@@ -85,12 +96,12 @@ void swiglu_backward_rows(T* to, float* dbias, float* partial, const T* dy, cons
     float* sums = block_sums(partial, block, 2 * cols);
     for (int64_t row = begin; row < end; ++row) {
       const T *gates = x + row * 2 * cols, *ups = gates + cols;
-      for_lanes(cols, [=](int64_t i, auto lanes) {
-        Vec gate = load_ahead(gates + i, lanes) + load_or_zero(bias, i, lanes);
-        Vec up = load_ahead(ups + i, lanes) + load_or_zero(bias, cols + i, lanes);
-        Vec grad = load_ahead(dy + row * cols + i, lanes);
-        Sigmoid s = sigmoid<T>(gate);
-        Vec gate_grad = grad * up * (s.value + gate * (s.value * s.rest)), up_grad = grad * gate * s.value;
+      for_several_lanes<kAtOnce<T>>(cols, [=](int64_t i, auto lanes) {
+        const auto gate = add(load_ahead(gates + i, lanes), bias, i, lanes);
+        const auto up = add(load_ahead(ups + i, lanes), bias, cols + i, lanes);
+        const auto grad = load_ahead(dy + row * cols + i, lanes);
+        const auto s = sigmoid<T>(kExponent<T> * gate);
+        const auto gate_grad = grad * up * (s.value + gate * (s.value * s.rest)), up_grad = grad * (gate * s.value);
         store(dx, row * 2 * cols + i, gate_grad, lanes);
         store(dx, row * 2 * cols + cols + i, up_grad, lanes);
         add_to(sums, i, gate_grad, lanes);

@@ -2,11 +2,11 @@
 // but where they may be rough.
 #pragma once
 
-#include "cpu/kernels/vec.h"
+#include "cpu/kernels/several.h"
 
 namespace megalite::MEGALITE_ISA {
 
-// Whether what becomes an element of type T may be rough: with an error below 2^-13, which adds less than a tenth to
+// Whether what becomes an element of type T may be rough: with an error of some 2^-13, which adds less than a tenth to
 // that of rounding to bfloat16.
 template <typename T>
 constexpr bool kRough = false;
@@ -82,15 +82,52 @@ inline Vec sqrt(Vec x) {
 }
 #endif
 
-// 1 / (1 + exp(-x)), and one minus it without cancellation; 0 where the value would be subnormal, anything for NaN.
+// How many vectors at once exponentials take: several where they are rough, and made of instructions that wait long.
+#if defined(__AVX512F__)
+template <typename T>
+constexpr int kAtOnce = kRough<T> ? 4 : 1;
+
+// 2^x within 2^-13; zero or infinite where it is out of range. NaN stays NaN.
+template <typename V>
+inline V rough_exp2(V x) {
+  constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+  const V r = map([](Vec x) { return bit_cast<Vec>(_mm512_reduce_ps(bit_cast<__m512>(x), kDown)); }, x);
+  const V p = 0.99992523f + r * (0.69583349f + r * (0.22606720f + 0.07802454f * r));  // the minimax cubic
+  const auto scale = [](Vec p, Vec x) {
+    return bit_cast<Vec>(_mm512_scalef_ps(bit_cast<__m512>(p), bit_cast<__m512>(x)));
+  };
+  return map(scale, p, x);
+}
+#else
+template <typename T>
+constexpr int kAtOnce = 1;
+#endif
+
+// exp(scale * (x - top)) for x <= top.
+template <typename T, typename V>
+inline V exp_below(V x, float top, float scale) {
+  if constexpr (kAtOnce<T> > 1) return rough_exp2(scale * 1.44269504f * (-top + x));
+  else return exp<T>((x - top) * scale);
+}
+
+// 1 / (1 + exp(-x)), and one minus it without cancellation; 0 where the value would be subnormal, anything for NaN. It
+// takes the exponent, which is x * kExponent<T>: of 2 where there are several at once, else of e.
+template <typename V>
 struct Sigmoid {
-  Vec value, rest;
+  V value, rest;
 };
 template <typename T>
-inline Sigmoid sigmoid(Vec x) {
-  Vec e = exp_in_range<T>(-clamp(x, 87.0f));
-  Vec value = select(x < -87.0f, Vec{}, reciprocal<T>(1.0f + e));
-  return {value, e * value};
+constexpr float kExponent = kAtOnce<T> > 1 ? -1.44269504f : -1.0f;
+template <typename T, typename V>
+inline Sigmoid<V> sigmoid(V exponent) {
+  if constexpr (kAtOnce<T> > 1) {
+    const V e = rough_exp2(exponent), value = map([](Vec x) { return reciprocal<T>(x); }, 1.0f + e);
+    return {value, map([](Vec x) { return min(splat(0x1p126f), x); }, e) * value};  // no infinity times zero
+  } else {
+    const V e = exp_in_range<T>(clamp(exponent, 87.0f));
+    const V value = select(exponent > 87.0f, V{}, reciprocal<T>(1.0f + e));
+    return {value, e * value};
+  }
 }
 
 }  // namespace megalite::MEGALITE_ISA

@@ -35,7 +35,8 @@ struct Output {
   T* to;
   bool streamed;
   Output(T* to, int64_t rows, int64_t cols) : to(to) {
-    const bool aligned = cols % kLanes == 0 && reinterpret_cast<uintptr_t>(to) % (kLanes * sizeof(T)) == 0;
+    constexpr int64_t kLine = 64;
+    const bool aligned = cols * sizeof(T) % kLine == 0 && reinterpret_cast<uintptr_t>(to) % kLine == 0;
     streamed = aligned && rows * cols * static_cast<int64_t>(sizeof(T)) >= kPastCaches;
   }
 };

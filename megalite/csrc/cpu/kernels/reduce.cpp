@@ -10,19 +10,30 @@ typedef float HalfFloats __attribute__((vector_size(4 * kLanes / 2)));
 
 constexpr int64_t kBlock = 1 << 16;
 
+// By name, as GCC 12 makes six instructions of one.
+#if defined(__AVX512F__)
+inline DoubleVec to_double(HalfFloats x) { return bit_cast<DoubleVec>(_mm512_cvtps_pd(bit_cast<__m256>(x))); }
+#elif defined(__AVX2__)
+inline DoubleVec to_double(HalfFloats x) { return bit_cast<DoubleVec>(_mm256_cvtps_pd(bit_cast<__m128>(x))); }
+#else
+inline DoubleVec to_double(HalfFloats x) { return __builtin_convertvector(x, DoubleVec); }
+#endif
+
+struct Halves {
+  HalfFloats half[2];
+};
+
 template <bool kScale, typename T>
 double sum_block(T* x, int64_t size, float factor) {
   DoubleVec low{}, high{};
   for_lanes(size, [&](int64_t i, auto lanes) {
-    Vec value = load(x + i, lanes);
+    Vec value = load_ahead(x + i, lanes);
     if (kScale) {
       store(x + i, value * factor, lanes);
       value = load(x + i, lanes);
     }
-    HalfFloats halves[2];
-    memcpy(halves, &value, sizeof value);
-    const DoubleVec first = __builtin_convertvector(halves[0], DoubleVec);
-    const DoubleVec second = __builtin_convertvector(halves[1], DoubleVec);
+    const Halves halves = bit_cast<Halves>(value);
+    const DoubleVec first = to_double(halves.half[0]), second = to_double(halves.half[1]);
     low += first * first;
     high += second * second;
   });

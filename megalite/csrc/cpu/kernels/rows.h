@@ -92,8 +92,8 @@ inline float* block_sums(float* partial, int64_t block, int64_t cols) {
 }
 
 // Adds to a row of sums, where there is one.
-template <typename Lanes>
-inline void add_to(float* sums, int64_t i, Vec value, Lanes lanes) {
+template <typename V, typename Lanes>
+inline void add_to(float* sums, int64_t i, V value, Lanes lanes) {
   if (sums != nullptr) store(sums + i, load(sums + i, lanes) + value, lanes);
 }
 

@@ -81,7 +81,18 @@ inline HalfVec narrow(UintVec x) { return __builtin_convertvector(x, HalfVec); }
 
 // ---- bfloat16
 
+#if defined(__AVX512F__)
+// One permutation does the work of a conversion and a shift.
+inline Vec widen(HalfVec bits, Bfloat16) {
+  typedef uint16_t Indices __attribute__((vector_size(4 * kLanes)));
+  Indices source{};
+  for (int lane = 0; lane < kLanes; ++lane) source[2 * lane + 1] = lane;
+  return bit_cast<Vec>(_mm512_maskz_permutexvar_epi16(0xAAAAAAAA, bit_cast<__m512i>(source),
+                                                      _mm512_castsi256_si512(bit_cast<__m256i>(bits))));
+}
+#else
 inline Vec widen(HalfVec bits, Bfloat16) { return bit_cast<Vec>(widen(bits) << 16); }
+#endif
 
 #if defined(__AVX512BF16__)  // makes subnormal numbers zero
 inline HalfVec narrow(Vec x, Bfloat16) { return bit_cast<HalfVec>(_mm512_cvtneps_pbh(bit_cast<__m512>(x))); }
