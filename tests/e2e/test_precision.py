@@ -40,7 +40,7 @@ def text(tmp_path_factory):
 def losses(text, directory, num_processes, **fields):
     argv = flags(
         **text, num_layers=2, hidden_size=64, seq_length=64, max_position_embeddings=64, micro_batch_size=8,
-        global_batch_size=16, train_iters=50, metrics_file=directory / "metrics.jsonl", **fields,
+        global_batch_size=16, train_iters=30, metrics_file=directory / "metrics.jsonl", **fields,
     )
     trained(num_processes, argv)
     return [loss for loss, _, _ in curve(directory / "metrics.jsonl").values()]
@@ -54,7 +54,7 @@ def float32(text, tmp_path_factory):
 @pytest.mark.parametrize("also", [{}, {"fp32_residual_connection": True}, {"grad_reduce_in_bf16": True}], ids=str)
 def test_bf16_stays_within_a_hundredth_of_the_float32_curve(text, float32, tmp_path, also):
     half = losses(text, tmp_path, 2, bf16=True, **SHARDED, **also)
-    assert len(half) == len(float32) == 50 and float32[-1] < 0.75 * float32[0]
+    assert len(half) == len(float32) == 30 and float32[-1] < 0.85 * float32[0]
     assert half == pytest.approx(float32, rel=0.01) and half != float32
 
 
@@ -82,12 +82,17 @@ def test_overflowing_steps_move_the_data_and_the_scale_and_nothing_else(overflow
     skipped = [step["num_skipped"] for step in seen]
     first = skipped.index(0)
     assert first > HALF, "the checkpoint is to come before the first update"
-    # The first overflow is tolerated, each one after it halves the scale; it doubles after three finite steps.
-    scale, finite = FIRST_SCALE, 0
+    # The first overflow, and the first after a doubling, is tolerated; each further one halves the scale. It doubles
+    # after three finite steps.
+    scale, finite, tolerated = FIRST_SCALE, 0, False
     for number, step in enumerate(seen):
         assert step["loss_scale"] == scale and step["consumed_samples"] == 8 * (number + 1)
         finite = 0 if step["num_skipped"] else finite + 1
-        scale *= 2 if finite and finite % 3 == 0 else 0.5 if step["num_skipped"] and number > 0 else 1
+        if step["num_skipped"]:
+            scale *= 0.5 if tolerated else 1
+            tolerated = True
+        elif finite % 3 == 0:
+            scale, tolerated = 2 * scale, False
     # The rate is that of the updates so far: 0, then a warm-up of four.
     rates = [step["learning_rate"] for step in seen]
     assert rates[: first + 1] == [0.0] * (first + 1) and rates[first + 1] == pytest.approx(3e-3 / 4)
