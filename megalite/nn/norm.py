@@ -10,8 +10,8 @@ from torch import nn
 from megalite.config import ModelConfig
 from megalite.nn.context import LayerContext
 from megalite.nn.parameter import make_parameter
-from megalite.ops.layer_norm import add_layer_norm, layer_norm
-from megalite.ops.rms_norm import add_rms_norm, rms_norm
+from megalite.ops.layer_norm import add_layer_norm_, layer_norm
+from megalite.ops.rms_norm import add_rms_norm_, rms_norm
 from megalite.state import Box, Init, ParamSpec
 
 
@@ -44,9 +44,9 @@ class LayerNorm(nn.Module):
         return y.to(self.weight.dtype)
 
     def of_sum(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(norm of the sum, the sum), in one pass; the sum has the residual's dtype."""
+        """(norm of the sum, the sum in the residual's dtype), in one pass; ``x`` may be overwritten."""
         dtype = residual.dtype
-        y, total = add_layer_norm(x.to(dtype), residual, self.weight.to(dtype), self.bias.to(dtype), self.epsilon)
+        y, total = add_layer_norm_(x.to(dtype), residual, self.weight.to(dtype), self.bias.to(dtype), self.epsilon)
         return y.to(self.weight.dtype), total
 
 
@@ -62,7 +62,7 @@ class RMSNorm(nn.Module):
         return rms_norm(x, self.weight.to(x.dtype), self.epsilon).to(self.weight.dtype)
 
     def of_sum(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(norm of the sum, the sum), in one pass; the sum has the residual's dtype."""
+        """(norm of the sum, the sum in the residual's dtype), in one pass; ``x`` may be overwritten."""
         dtype = residual.dtype
-        y, total = add_rms_norm(x.to(dtype), residual, self.weight.to(dtype), self.epsilon)
+        y, total = add_rms_norm_(x.to(dtype), residual, self.weight.to(dtype), self.epsilon)
         return y.to(self.weight.dtype), total

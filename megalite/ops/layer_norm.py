@@ -19,10 +19,14 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilo
     return _LayerNorm.apply(x.contiguous(), None, weight.contiguous(), bias.contiguous(), epsilon)[0]
 
 
-def add_layer_norm(
+def add_layer_norm_(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(:func:`layer_norm` of the sum, the sum ``x + residual`` in the inputs' dtype) in one pass."""
+    """(:func:`layer_norm` of the sum ``x + residual``, the sum in the inputs' dtype) in one pass.
+
+    The sum overwrites ``x``, which the backward of what made it must not need; a leaf that requires a gradient is
+    refused by PyTorch.
+    """
     _check(x, weight, bias)
     assert residual.shape == x.shape, f"residual {tuple(residual.shape)} and x {tuple(x.shape)} do not match"
     return _LayerNorm.apply(x.contiguous(), residual.contiguous(), weight.contiguous(), bias.contiguous(), epsilon)
@@ -50,6 +54,8 @@ class _LayerNorm(torch.autograd.Function):
             y, total, mean, scale = reference_forward(x, residual, weight, bias, epsilon)
         else:
             y, total, mean, scale = _native_forward(ctx.kernels, x, residual, weight, bias, epsilon)
+        if total is not None:
+            ctx.mark_dirty(total)
         ctx.save_for_backward(x if total is None else total, weight, mean, scale)
         ctx.set_materialize_grads(False)
         return y, total
@@ -71,8 +77,8 @@ class _LayerNorm(torch.autograd.Function):
 def reference_forward(
     x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor]:
-    """(y, x + residual or None, mean and factor of each row [..., 1])."""
-    total = None if residual is None else x + residual
+    """(y, x with the residual added in place or None, mean and factor of each row [..., 1])."""
+    total = None if residual is None else x.add_(residual)
     values = x if total is None else total
     y, mean, scale = torch.native_layer_norm(wide(values), weight.shape, wide(weight), wide(bias), epsilon)
     return y.to(x.dtype), total, mean, scale
@@ -104,7 +110,7 @@ def _native_forward(
     epsilon: float,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor]:
     cols = x.shape[-1]
-    y, total = torch.empty_like(x), None if residual is None else torch.empty_like(x)
+    y, total = torch.empty_like(x), None if residual is None else x
     mean, scale = x.new_empty((2, *x.shape[:-1], 1), dtype=torch.float32)
     kernels(
         "layer_norm_forward", y, total, x, residual, weight, bias, mean, scale, scale.numel(), cols, epsilon, x.dtype

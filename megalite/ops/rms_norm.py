@@ -16,10 +16,14 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Ten
     return _RMSNorm.apply(x.contiguous(), None, weight.contiguous(), epsilon)[0]
 
 
-def add_rms_norm(
+def add_rms_norm_(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(:func:`rms_norm` of the sum, the sum ``x + residual`` in the inputs' dtype) in one pass."""
+    """(:func:`rms_norm` of the sum ``x + residual``, the sum in the inputs' dtype) in one pass.
+
+    The sum overwrites ``x``, which the backward of what made it must not need; a leaf that requires a gradient is
+    refused by PyTorch.
+    """
     assert weight.shape == x.shape[-1:], f"weight {tuple(weight.shape)} does not fit x {tuple(x.shape)}"
     assert residual.shape == x.shape, f"residual {tuple(residual.shape)} and x {tuple(x.shape)} do not match"
     return _RMSNorm.apply(x.contiguous(), residual.contiguous(), weight.contiguous(), epsilon)
@@ -37,6 +41,8 @@ class _RMSNorm(torch.autograd.Function):
             y, total, scale = reference_forward(x, residual, weight, epsilon)
         else:
             y, total, scale = _native_forward(ctx.kernels, x, residual, weight, epsilon)
+        if total is not None:
+            ctx.mark_dirty(total)
         ctx.save_for_backward(x if total is None else total, weight, scale)
         ctx.set_materialize_grads(False)
         return y, total
@@ -57,8 +63,8 @@ class _RMSNorm(torch.autograd.Function):
 def reference_forward(
     x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """(y, x + residual or None, factor of each row [..., 1])."""
-    total = None if residual is None else x + residual
+    """(y, x with the residual added in place or None, factor of each row [..., 1])."""
+    total = None if residual is None else x.add_(residual)
     values = wide(x if total is None else total)
     scale = torch.linalg.vector_norm(values, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
     return (values * scale).mul_(wide(weight)).to(x.dtype), total, scale
@@ -82,7 +88,7 @@ def _native_forward(
     kernels: Kernels, x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     cols = x.shape[-1]
-    y, total = torch.empty_like(x), None if residual is None else torch.empty_like(x)
+    y, total = torch.empty_like(x), None if residual is None else x
     scale = x.new_empty((*x.shape[:-1], 1), dtype=torch.float32)
     kernels("rms_norm_forward", y, total, x, residual, weight, scale, scale.numel(), cols, epsilon, x.dtype)
     return y, total, scale

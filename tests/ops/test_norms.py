@@ -3,8 +3,8 @@ import torch
 import torch.nn.functional as F
 from tests.ops.truth import check, randn, run
 
-from megalite.ops.layer_norm import add_layer_norm, layer_norm
-from megalite.ops.rms_norm import add_rms_norm, rms_norm
+from megalite.ops.layer_norm import add_layer_norm_, layer_norm
+from megalite.ops.rms_norm import add_rms_norm_, rms_norm
 
 EPSILON = 1e-5
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -30,8 +30,8 @@ def plain_add_layer(x, residual, weight, bias):
 CASES = {
     "rms": (lambda *a: rms_norm(*a, EPSILON), plain_rms, 1, 1),
     "layer": (lambda *a: layer_norm(*a, EPSILON), plain_layer, 1, 2),
-    "add_rms": (lambda *a: add_rms_norm(*a, EPSILON), plain_add_rms, 2, 1),
-    "add_layer": (lambda *a: add_layer_norm(*a, EPSILON), plain_add_layer, 2, 2),
+    "add_rms": (lambda x, *rest: add_rms_norm_(x.clone(), *rest, EPSILON), plain_add_rms, 2, 1),
+    "add_layer": (lambda x, *rest: add_layer_norm_(x.clone(), *rest, EPSILON), plain_add_layer, 2, 2),
 }
 
 
@@ -98,8 +98,16 @@ def test_gradients_do_not_depend_on_the_number_of_threads(native_module, case):
 
 def test_only_the_sum_is_used():
     x, residual, weight = (value.requires_grad_() for value in inputs("add_rms", (2, 8), torch.float32))
-    add_rms_norm(x, residual, weight, EPSILON)[1].sum().backward()
+    add_rms_norm_(x.clone(), residual, weight, EPSILON)[1].sum().backward()
     assert torch.equal(x.grad, torch.ones(2, 8)) and torch.equal(residual.grad, x.grad) and weight.grad is None
+
+
+@pytest.mark.parametrize("case", ["add_rms", "add_layer"])
+def test_the_sum_takes_the_place_of_the_first_input(isa, case):
+    x, residual, *rest = inputs(case, (3, 64), torch.bfloat16)
+    expected, function = x + residual, {"add_rms": add_rms_norm_, "add_layer": add_layer_norm_}[case]
+    _, total = function(x, residual, *rest, EPSILON)
+    assert total.data_ptr() == x.data_ptr() and torch.equal(x, expected)
 
 
 def test_wrong_shapes_are_named():
@@ -108,4 +116,4 @@ def test_wrong_shapes_are_named():
     with pytest.raises(AssertionError, match=r"bias \(1,\) does not fit x \(2, 4\)"):
         layer_norm(torch.ones(2, 4), torch.ones(4), torch.ones(1), EPSILON)
     with pytest.raises(AssertionError, match=r"residual \(1, 4\) and x \(2, 4\) do not match"):
-        add_rms_norm(torch.ones(2, 4), torch.ones(1, 4), torch.ones(4), EPSILON)
+        add_rms_norm_(torch.ones(2, 4), torch.ones(1, 4), torch.ones(4), EPSILON)
