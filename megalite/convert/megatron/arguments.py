@@ -46,6 +46,7 @@ def config_from(arguments: argparse.Namespace, vocab_size: int | None, where: st
     """
     given = vars(arguments)
     _refuse_foreign(given, where)
+    _warn_of_exact_gelu(given, where)
     values = {name: value for name, field in all_fields().items() if (value := _value(given, field)) is not None}
     missing = [name for name, field in all_fields().items() if field.required and name not in values]
     if missing or not isinstance(given.get("padded_vocab_size"), int):
@@ -80,6 +81,17 @@ def _refuse_foreign(given: dict[str, Any], where: str) -> None:
         foreign.append(f"position_embedding_type ({kind}, not one of {', '.join(choices)})")
     if foreign:
         raise CheckpointError(f"{where}: megalite has no model with {', '.join(foreign)}.")
+
+
+def _warn_of_exact_gelu(given: dict[str, Any], where: str) -> None:
+    # Megatron-LM computes the tanh form in its fusion with the bias only.
+    other = any(given.get(name) for name in ("swiglu", "squared_relu", "openai_gelu"))
+    fused = given.get("bias_gelu_fusion", True) and given.get("add_bias_linear", True)
+    if not other and not fused:
+        logger.warning(
+            f"{where} was trained with the exact GELU, as bias_gelu_fusion or add_bias_linear is False there; megalite "
+            "computes its tanh form, which differs by up to 0.0005: compare the loss before you train on"
+        )
 
 
 def _value(given: dict[str, Any], field: Field) -> Any:

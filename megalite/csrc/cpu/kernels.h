@@ -55,7 +55,8 @@ void rotary(void* y, const void* x, const float* cos, const float* sin, int64_t 
 
 // y = dropout(x + bias) + residual, where bias and residual may be null. Element j of row r is element
 // row_numbers[r] * cols + j of the Philox stream of the key; it is dropped if its half of a word is below `threshold`,
-// and else multiplied by `scale`. With a threshold of 0 there is no mask. `dbias` and `partial` [blocks, cols] may be null.
+// and else multiplied by `scale`. With a threshold of 0 there is no mask. `dbias` and `partial` [blocks, cols] may be
+// null.
 void dropout_residual_forward(void* y, const void* x, const void* bias, const void* residual,
                               const int64_t* row_numbers, int64_t rows, int64_t cols, int64_t key0, int64_t key1,
                               int64_t threshold, double scale, int dtype);

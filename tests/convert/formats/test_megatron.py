@@ -10,6 +10,7 @@ import torch
 
 from megalite.convert.command import main
 from megalite.convert.formats import open_checkpoint
+from megalite.convert.megatron.arguments import config_from
 from megalite.convert.options import ReadOptions
 from megalite.convert.verify import logits
 from megalite.errors import CheckpointError, ConfigError
@@ -158,6 +159,20 @@ def test_without_the_true_size_the_padding_counts(tmp_path, caplog):
     assert "does not tell the size of the vocabulary without padding: taking 256" in caplog.text
     with pytest.raises(ConfigError, match="--true-vocab-size must be from 1 to the padded size .256.; given 300"):
         open_checkpoint(source, options=ReadOptions(vocab_size=300))
+
+
+@pytest.mark.parametrize("arguments, warned", [
+    ({"swiglu": False, "add_bias_linear": False}, True),
+    ({"swiglu": False, "bias_gelu_fusion": False}, True),
+    ({"swiglu": False, "bias_gelu_fusion": True, "add_bias_linear": True}, False),
+    ({"bias_gelu_fusion": False}, False),
+])  # fmt: skip
+def test_the_exact_gelu_is_mentioned(tmp_path, caplog, arguments, warned):
+    given = torch.load(
+        hand_made(tmp_path, arguments) / "iter_0000003/mp_rank_00/model_optim_rng.pt", weights_only=False
+    )["args"]
+    config_from(given, VOCABULARY, "there")
+    assert ("there was trained with the exact GELU" in caplog.text) == warned
 
 
 @pytest.mark.parametrize("arguments, message", [
