@@ -8,7 +8,7 @@ import os
 import sysconfig
 from types import ModuleType
 
-API = 5
+API = 6
 """The revision of the modules' functions that this Python code calls (``kApi`` in csrc/api.h)."""
 
 

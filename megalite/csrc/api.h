@@ -4,6 +4,6 @@
 
 namespace megalite {
 
-constexpr int kApi = 5;
+constexpr int kApi = 6;
 
 }  // namespace megalite

@@ -20,6 +20,7 @@ from typing import Mapping
 import torch
 
 from megalite.errors import ConfigError
+from megalite.ops import accumulate
 
 _ZEN_5 = 26
 """What Zen 5 calls its family; Zen 4 is 25."""
@@ -119,12 +120,12 @@ def add_weight_grad(total: torch.Tensor, grad: torch.Tensor, x: torch.Tensor, fu
     elif fused and total.dtype == grad.dtype:
         total.addmm_(grad.t(), x)
     else:
-        total.add_(grad.t() @ x)
+        accumulate.add_(total, grad.t() @ x)
 
 
 def add_bias_grad(total: torch.Tensor, grad: torch.Tensor) -> None:
     """Add the gradient with respect to ``bias``, ``grad`` summed over all leading dims, to ``total`` [out]."""
-    total.add_(grad.flatten(0, -2).sum(0, dtype=total.dtype))
+    accumulate.add_column_sums_(total, grad.flatten(0, -2))
 
 
 def _suits_onednn(x: torch.Tensor) -> bool:

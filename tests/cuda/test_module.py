@@ -36,8 +36,8 @@ def test_built_for_all_targets_and_imported_where_there_is_nvcc(native_module):
     assert not wanted or module_for("cuda") is not None, native.cuda_reason()
 
 
-CPU_ONLY = {"attention_forward", "attention_backward"}
-"""On a GPU PyTorch's attention serves: megalite/ops/attention.py."""
+CPU_ONLY = {"attention_forward", "attention_backward", "add_column_sums", "add_elements"}
+"""On a GPU PyTorch's attention serves (megalite/ops/attention.py), and its sums and additions, which make no copies."""
 
 
 @pytest.mark.parametrize("build", [emulated, native.cuda], ids=["emulated", "nvcc"])

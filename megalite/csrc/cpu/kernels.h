@@ -81,6 +81,12 @@ void adamw(float* param, void* copy, const float* grad, float* mean, float* mean
            double grad_factor, double param_factor, double beta1, double beta2, double epsilon, double root_factor,
            double rate, int dtype);
 
+// total += the sums over the rows of x; `partial`: [blocks, cols].
+void add_column_sums(float* total, float* partial, const void* x, int64_t rows, int64_t cols, int64_t blocks,
+                     int dtype);
+// total += x, element by element.
+void add_elements(float* total, const void* x, int64_t size, int dtype);
+
 // The sum of squares of each block of 65536 elements. Unless `factor` is 1, x is multiplied by it first, in place.
 void sum_of_squares(double* partial, void* x, int64_t size, double factor, int dtype);
 

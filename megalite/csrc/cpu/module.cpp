@@ -55,6 +55,8 @@ constexpr int kRowBlocks = 64;
   MEGALITE_DEFINE(cross_entropy_peaks);              \
   MEGALITE_DEFINE(cross_entropy_sums);               \
   MEGALITE_DEFINE(cross_entropy_gradient);           \
+  MEGALITE_DEFINE(add_column_sums);                  \
+  MEGALITE_DEFINE(add_elements);                     \
   MEGALITE_DEFINE(adamw);                            \
   MEGALITE_DEFINE(sum_of_squares);                   \
   MEGALITE_DEFINE(normal_fill);                      \
