@@ -13,12 +13,7 @@ void add_rows(float* total, float* partial, const T* x, int64_t rows, int64_t co
       for_lanes(cols, [=](int64_t i, auto lanes) { add_to(sums, i, load_ahead(x + row * cols + i, lanes), lanes); });
     }
   });
-  for_ranges(cols, kLanes, [=](int64_t begin, int64_t end) {
-    for (int64_t block = 0; block < blocks; ++block) {
-      const float* sums = partial + block * cols + begin;
-      for_lanes(end - begin, [=](int64_t i, auto lanes) { add_to(total + begin, i, load(sums + i, lanes), lanes); });
-    }
-  });
+  sum_blocks<true>(total, partial, blocks, cols);
 }
 
 template <typename T>

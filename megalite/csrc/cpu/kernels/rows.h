@@ -97,11 +97,12 @@ inline void add_to(float* sums, int64_t i, V value, Lanes lanes) {
   if (sums != nullptr) store(sums + i, load(sums + i, lanes) + value, lanes);
 }
 
-template <typename T>
-inline void sum_blocks(T* total, const float* partial, int64_t blocks, int64_t cols) {
+// Stores the blocks' sums in `total`, or adds them to it.
+template <bool kAdd = false>
+inline void sum_blocks(float* total, const float* partial, int64_t blocks, int64_t cols) {
   for_ranges(cols, kLanes, [=](int64_t begin, int64_t end) {
     for_lanes(end - begin, [=](int64_t i, auto lanes) {
-      Vec sum{};
+      Vec sum = kAdd ? load(total + begin + i, lanes) : Vec{};
       for (int64_t block = 0; block < blocks; ++block) sum += load(partial + block * cols + begin + i, lanes);
       store(total + begin + i, sum, lanes);
     });
