@@ -31,7 +31,6 @@ class Shape:
         return torch.randn(size, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
-
 def plain(qkv: torch.Tensor) -> torch.Tensor:
     """PyTorch's, in our layout."""
     return attention.reference(qkv, None).reshape(*qkv.shape[:2], -1)
